@@ -146,6 +146,6 @@ fn depthwise(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize
 
 /// True for variants with the precision of dtype and option: tensor cores round f32 to TF32, all others do not.
 fn measured(variant: Algorithm, dtype: DType, tf32: bool) -> bool {
-    let tensor = matches!(variant, Algorithm::Tensor(_));
+    let tensor = matches!(variant, Algorithm::Tensor(_) | Algorithm::Padded);
     dtype != DType::F32 || tensor == tf32
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
             let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
             let mut c = cuda.alloc(dtype, shape.size())?;
             bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
-            for algorithm in variants(name, cost.flops) {
+            for algorithm in variants(name, cost.flops).filter(|a| a.fits(&p, dtype)) {
                 let plan = Plan::new(algorithm);
                 bench.measure(cuda, &id, algorithm.name(), cost, || {
                     cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
@@ -82,7 +82,7 @@ fn split(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     let algorithm = if kind == "f32" {
         Algorithm::Registers64
     } else {
-        Algorithm::Tensor64
+        Algorithm::Tensor64x64
     };
     for parts in PARTS {
         let variant = format!("{} split {parts}", algorithm.name());
@@ -124,6 +124,6 @@ fn variants(kind: &str, flops: u64) -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.into_iter().filter(move |&a| match a {
         Algorithm::Naive | Algorithm::Tiled => patient && !tensor[0],
         Algorithm::Registers64 | Algorithm::Registers128 => !tensor[0],
-        Algorithm::Tensor64 | Algorithm::Tensor128 => tensor[1],
+        _ => tensor[1],
     })
 }

@@ -3,153 +3,170 @@
 //
 // A block computes a tile of the result by the pipeline of common/tensor_tile.cuh, in units of its chunks of 16 bytes
 // (8 elements, or 4 of tf32): a chunk is inside as a whole or not at all. One whose tap lies outside of the image is filled
-// with zeros by the copy itself.
+// with zeros by the copy itself. What a tap adds to an address is the same for all rows, so a copy is an addition and a
+// comparison of bits; positions are taken apart once, before the loop.
 #pragma once
 
 #include "common/tensor_tile.cuh"
 #include "conv_gather.cuh"
 #include "conv_tiled.cuh"
 
-using LargeTensorTile = TensorTile<128>;
-using SmallTensorTile = TensorTile<64>;
-
 template <typename T> constexpr int CHUNK = LANES<T>;
 template <typename T> constexpr int STEP = 4 * CHUNK<T>; // inner elements of a stage
 
-// Copies one chunk, or zeros where there is none.
-template <typename T> __device__ __forceinline__ void copy_chunk(u32 to, const T *from, const T *operand) {
-    cp_async<16>(to, from != nullptr ? from : operand, from != nullptr ? 16 : 0);
-}
+// Most taps of a window in one dimension (kiln_cuda's `TENSOR_TAPS`): those inside of the image are bits of a word.
+constexpr int MOST_TAPS = 9;
+
+// Where the inner elements of a stage come from: a tap of the window, and from which of its channels on. It moves with
+// the stages.
+template <typename T, bool DATA> struct Taps {
+    Inner k;
+    u32 bits;   // one for each dimension's tap
+    i64 offset; // bytes from where tap 0 reads channel 0 to where this one reads
+
+    __device__ __forceinline__ Taps(const Gather<DATA> &g, int chunk) : k(g, chunk * CHUNK<T>) { read(g); }
+    __device__ __forceinline__ void read(const Gather<DATA> &g) {
+        bits = 1u << min(k.d, MOST_TAPS) | 1024u << k.h | 1048576u << k.w;
+        int line = (k.d * g.d.tap_step * g.h.size + k.h * g.h.tap_step) * g.w.size + k.w * g.w.tap_step;
+        offset = ((i64)line * g.channels + k.c) * (i64)sizeof(T);
+    }
+    // True if the tap is another one now.
+    __device__ __forceinline__ bool advance(const Gather<DATA> &g) {
+        k.c += STEP<T>;
+        offset += STEP<T> * sizeof(T);
+        if (k.c < (int)g.per) return false;
+        k.advance(g, 0);
+        read(g);
+        return true;
+    }
+};
 
 // Left operand of forward and data gradient: rows are positions.
 template <typename T, bool DATA, typename Tile> struct TensorRows {
-    using Layout = OperandTile<T, true, Tile>;
+    using Layout = OperandTile<T, true, false, Tile>;
     const Gather<DATA> &g;
-    const T *source;
-    Row<T> row[2];
-    Inner k;
+    u64 source[Layout::COPIES]; // address that tap 0 reads, which may lie outside
+    u32 inside[Layout::COPIES]; // a bit for each tap of each dimension
+    Taps<T, DATA> taps;
 
     __device__ __forceinline__ TensorRows(const Gather<DATA> &g, const T *__restrict__ source, u64 first)
-        : g(g), source(source),
-          row{Row<T>(g, source, first + Layout::row(0)), Row<T>(g, source, first + Layout::row(1))},
-          k(g, Layout::chunk() * CHUNK<T>) {}
+        : g(g), taps(g, Layout::chunk()) {
+#pragma unroll
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            Row<T> row(g, source, first + Layout::row(i));
+            i64 line = (row.d * g.h.size + row.h) * g.w.size + row.w;
+            this->source[i] = (u64)row.image + (u64)(line * g.channels) * sizeof(T);
+            inside[i] = row.valid ? within(g.d, row.d) | within(g.h, row.h) << 10 | within(g.w, row.w) << 20 : 0;
+        }
+    }
+    // A bit for each tap that reads inside of the image when tap 0 reads `at`.
+    static __device__ __forceinline__ u32 within(const Axis &axis, int at) {
+        u32 bits = 0;
+        for (int t = 0; t < axis.taps; ++t) bits |= (u32)((u32)(at + t * axis.tap_step) < (u32)axis.size) << t;
+        return bits;
+    }
     __device__ __forceinline__ void copy(u32 stage, int) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) copy_chunk(stage + Layout::place(i), row[i].at(g, k), source);
-        k.advance(g, STEP<T>);
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            bool there = (inside[i] & taps.bits) == taps.bits;
+            cp_async<16>(stage + Layout::place(i), (const void *)(source[i] + taps.offset), there ? 16 : 0);
+        }
+        taps.advance(g);
     }
 };
 
-// Right operand of forward: columns are output channels.
-template <typename T, typename Tile> struct TensorOutputs {
-    using Layout = OperandTile<T, true, Tile>;
-    const T *operand, *w[2];
-    bool inside[2];
-
-    __device__ __forceinline__ TensorOutputs(const ConvParams &p, const Gather<false> &g, const T *__restrict__ operand,
-                                             u32 first)
-        : operand(operand) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            u32 c = first + Layout::row(i);
-            inside[i] = c < group_out(p);
-            w[i] = operand + ((u64)g.group * group_out(p) + c) * g.depth + Layout::chunk() * CHUNK<T>;
-        }
-    }
-    __device__ __forceinline__ void copy(u32 stage, int count) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            bool there = inside[i] && Layout::chunk() * CHUNK<T> < count;
-            copy_chunk(stage + Layout::place(i), there ? w[i] : nullptr, operand);
-            w[i] += STEP<T>;
-        }
-    }
-};
-
-// Right operand of the data gradient: columns are input channels.
+// Right operand of the data gradient: columns are input channels, and a stage is STEP output channels of one tap.
 template <typename T, typename Tile> struct TensorInputs {
-    using Layout = OperandTile<T, false, Tile>;
+    using Layout = OperandTile<T, false, true, Tile>;
     const ConvParams &p;
     const Gather<true> &g;
-    const T *w;
-    Inner k[2];
-    int c;
+    const T *w, *from; // this thread's first chunk of the next stage
+    u64 line;          // elements from an output channel to the next
+    Inner k;           // of the stage
+    int there;         // rows, all or none
 
     __device__ __forceinline__ TensorInputs(const ConvParams &p, const Gather<true> &g, const T *__restrict__ w,
                                             u32 first)
-        : p(p), g(g), w(w), k{Inner(g, Layout::row(0)), Inner(g, Layout::row(1))},
-          c((int)first + Layout::chunk() * CHUNK<T>) {}
-    __device__ __forceinline__ void copy(u32 stage, int count) {
+        : p(p), g(g), line((u64)taps_of(p) * group_in(p)), k(g, 0) {
+        u32 c = first + Layout::chunk() * CHUNK<T>;
+        there = c < group_in(p) ? STEP<T> : 0;
+        this->w = w + ((u64)g.group * g.per + Layout::row(0)) * line + c;
+        read();
+    }
+    __device__ __forceinline__ void read() { from = w + k.c * line + (u64)k.tap(p, g) * group_in(p); }
+    __device__ __forceinline__ void copy(u32 stage, int) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            bool inside = Layout::row(i) < count && c < (int)group_in(p);
-            u64 line = ((u64)g.group * g.per + k[i].c) * taps_of(p) + k[i].tap(p, g);
-            copy_chunk(stage + Layout::place(i), inside ? w + line * group_in(p) + c : nullptr, w);
-            k[i].advance(g, STEP<T>);
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            cp_async<16>(stage + Layout::place(i), from, i * Layout::APART < there ? 16 : 0);
+            from += Layout::APART * line;
+        }
+        k.c += STEP<T>;
+        if (k.c >= (int)g.per) {
+            k.advance(g, 0);
+            read();
         }
     }
 };
 
-// Left operand of the weight gradient: rows are output channels.
-template <typename T, typename Tile> struct TensorGrads {
-    using Layout = OperandTile<T, false, Tile>;
-    const T *operand, *g;
-    u64 channels;
-    bool inside;
+// The same where a stage may be of several taps.
+template <typename T, typename Tile> struct TensorInputsOfTaps {
+    using Layout = OperandTile<T, false, true, Tile>;
+    const ConvParams &p;
+    const Gather<true> &g;
+    const T *w;
+    Inner k;
+    int c;
 
-    __device__ __forceinline__ TensorGrads(const ConvParams &p, const T *__restrict__ operand, u32 group, u32 first,
-                                           u64 from)
-        : operand(operand), channels(p.out_channels) {
-        u32 c = first + Layout::chunk() * CHUNK<T>;
-        inside = c < group_out(p);
-        g = operand + (from + Layout::row(0)) * channels + (u64)group * group_out(p) + c;
-    }
+    __device__ __forceinline__ TensorInputsOfTaps(const ConvParams &p, const Gather<true> &g, const T *__restrict__ w,
+                                                  u32 first)
+        : p(p), g(g), w(w), k(g, Layout::row(0)), c((int)first + Layout::chunk() * CHUNK<T>) {}
     __device__ __forceinline__ void copy(u32 stage, int count) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            bool there = inside && Layout::row(i) < count;
-            copy_chunk(stage + Layout::place(i), there ? g + i * Layout::APART * channels : nullptr, operand);
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            bool inside = Layout::row(i) < count && c < (int)group_in(p);
+            u64 line = ((u64)g.group * g.per + k.c) * taps_of(p) + k.tap(p, g);
+            cp_async<16>(stage + Layout::place(i), w + line * group_in(p) + c, inside ? 16 : 0);
+            k.advance(g, Layout::APART);
         }
-        g += STEP<T> * channels;
     }
 };
 
 // Right operand of the weight gradient: columns are (tap, input channel).
 template <typename T, typename Tile> struct TensorTaps {
-    using Layout = OperandTile<T, false, Tile>;
+    using Layout = OperandTile<T, false, true, Tile>;
     const ConvParams &p;
-    const T *x;
-    Positions o[2];
-    int d, h, w, c; // source of window 0, and channel; c < 0: no column
+    const T *x; // where window 0 would read this column
+    Positions o;
+    int d, h, w; // source of window 0
+    bool there;
 
     __device__ __forceinline__ TensorTaps(const ConvParams &p, const T *__restrict__ x, u32 group, u32 first, u64 from)
-        : p(p), x(x), o{Positions(p, from + Layout::row(0)), Positions(p, from + Layout::row(1))} {
+        : p(p), o(p, from + Layout::row(0)) {
         u32 per = group_in(p), n = first + Layout::chunk() * CHUNK<T>, channel;
-        bool inside = n < taps_of(p) * per;
-        Position tap = position_of(split(inside ? n : 0, per, channel), p.kernel);
+        there = n < taps_of(p) * per;
+        Position tap = position_of(split(there ? n : 0, per, channel), p.kernel);
         d = (int)tap.at[0] * (int)p.dilation[0] - (int)p.padding[0];
         h = (int)tap.at[1] * (int)p.dilation[1] - (int)p.padding[1];
         w = (int)tap.at[2] * (int)p.dilation[2] - (int)p.padding[2];
-        c = inside ? (int)(group * per + channel) : -1;
+        this->x = x + group * per + channel;
     }
     __device__ __forceinline__ void copy(u32 stage, int count) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            int sd = o[i].d * (int)p.stride[0] + d, sh = o[i].h * (int)p.stride[1] + h,
-                sw = o[i].w * (int)p.stride[2] + w;
-            bool inside = c >= 0 && Layout::row(i) < count && (u32)sd < p.input[0] && (u32)sh < p.input[1] &&
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            int sd = o.d * (int)p.stride[0] + d, sh = o.h * (int)p.stride[1] + h, sw = o.w * (int)p.stride[2] + w;
+            bool inside = there && Layout::row(i) < count && (u32)sd < p.input[0] && (u32)sh < p.input[1] &&
                           (u32)sw < p.input[2];
-            u64 q = o[i].image * volume(p.input) + ((u32)sd * p.input[1] + (u32)sh) * p.input[2] + (u32)sw;
-            copy_chunk(stage + Layout::place(i), inside ? x + q * p.in_channels + c : nullptr, x);
-            o[i].advance(p, STEP<T>);
+            u64 q = o.image * volume(p.input) + (u32)((sd * (int)p.input[1] + sh) * (int)p.input[2] + sw);
+            cp_async<16>(stage + Layout::place(i), x + q * p.in_channels, inside ? 16 : 0);
+            o.advance(p, Layout::APART);
         }
     }
 };
 
-// sums += A·B over `depth` inner elements.
+// sums += A·B over `depth` inner elements. `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on.
 template <typename T, typename Tile, typename A, typename B>
-__device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, typename Tile::Sums &sums) {
-    __shared__ __align__(1024) unsigned char memory[Tile::BYTES];
+__device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, unsigned char *memory,
+                                                 typename Tile::Sums &sums) {
     using LayoutA = typename A::Layout;
     tensor_product<T, LayoutA, typename B::Layout, Tile>(
         shared_address(memory), depth,
@@ -158,82 +175,72 @@ __device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, typename
             b.copy(stage + LayoutA::BYTES, count);
         },
         sums);
-}
-
-// Calls f(row, column, sums of the row, half) for the pairs of neighbouring results of this thread, counted within the
-// tile: those of a row are sums[n][half] and sums[n][half + 1] in columns column + 8n and the next.
-template <typename Tile, typename F>
-__device__ __forceinline__ void each_row(const typename Tile::Sums &sums, F &&f) {
-    int lane = threadIdx.x % 32;
-    int row = Tile::row() + lane / 4, column = Tile::column() + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < Tile::MS; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) f(row + 16 * m + 8 * half, column, sums[m], 2 * half);
+    __syncthreads();
 }
 
 // Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). The result's channels
-// per group are even.
-template <typename T, bool DATA, typename Tile>
+// per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP.
+template <typename T, bool DATA, bool WHOLE, typename Tile>
 __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__restrict__ source,
                                                 const T *__restrict__ w, const T *__restrict__ bias,
-                                                T *__restrict__ result) {
+                                                T *__restrict__ result, unsigned char *memory) {
     Gather<DATA> g(p, blockIdx.z);
-    u64 first = (u64)blockIdx.x * Tile::SIDE;
+    u64 first = (u64)blockIdx.x * Tile::ROWS;
     if (first >= g.rows) return; // classes of remainders differ in size
-    u32 columns = blockIdx.y * Tile::SIDE;
+    u32 columns = blockIdx.y * Tile::COLUMNS, per = DATA ? group_in(p) : group_out(p);
     TensorRows<T, DATA, Tile> a(g, source, first);
     typename Tile::Sums sums = {};
-    if constexpr (DATA) {
+    if constexpr (!DATA) {
+        AlignedRows<T, true, true, Tile> b(w, g.depth, (u64)g.group * per + columns, (u64)(g.group + 1) * per, 0);
+        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+    } else if constexpr (WHOLE) {
         TensorInputs<T, Tile> b(p, g, w, columns);
-        gathered_product<T, Tile>(a, b, g.depth, sums);
+        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
     } else {
-        TensorOutputs<T, Tile> b(p, g, w, columns);
-        gathered_product<T, Tile>(a, b, g.depth, sums);
+        TensorInputsOfTaps<T, Tile> b(p, g, w, columns);
+        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
     }
-    u32 per = DATA ? group_in(p) : group_out(p), channels = DATA ? p.in_channels : p.out_channels;
-    each_row<Tile>(sums, [&](int line, int column, const float (&row)[2 * Tile::NS][4], int half) {
-        if (first + line >= g.rows) return;
-        T *to = result + g.target(p, first + line) * channels + (u64)g.group * per;
+    u32 channels = DATA ? p.in_channels : p.out_channels;
+    u64 *targets = reinterpret_cast<u64 *>(memory + EPILOGUE<Tile>);
+    static_assert(EPILOGUE<Tile> % 8 == 0 && EPILOGUE<Tile> + 8 * Tile::ROWS <= Tile::BYTES, "a place for every row");
+    for (int r = threadIdx.x; r < Tile::ROWS; r += Tile::THREADS)
+        targets[r] = first + r < g.rows ? g.target(p, first + r) * channels + (u64)g.group * per : ~0ull;
+    const bool fours = per % 4 == 0;
+    each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
+        u64 to = targets[row];
+        u32 c = columns + column;
+        if (to == ~0ull || c >= per) return;
+        Few<T, 4> out;
 #pragma unroll
-        for (int n = 0; n < 2 * Tile::NS; ++n) {
-            u32 c = columns + column + 8 * n;
-            if (c >= per) continue;
-            Few<T, 2> out;
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                float sum = row[n][half + i];
-                out.v[i] = DATA ? from_acc<T>(sum) : finish(p, bias, g.group * per + c + i, sum);
-            }
-            *reinterpret_cast<Few<T, 2> *>(to + c) = out;
-        }
+        for (int i = 0; i < 4; ++i)
+            out.v[i] = DATA ? from_acc<T>(v[i]) : finish(p, bias, g.group * per + min(c + i, per - 1), v[i]);
+        if (fours) *reinterpret_cast<Few<T, 4> *>(result + to + c) = out;
+        else
+            for (int i = 0; i < 4 && c + i < per; ++i) result[to + c + i] = out.v[i];
     });
 }
 
 // The weight gradient's sums over the positions of one split.
 template <typename T, typename Tile>
 __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T *__restrict__ grad,
-                                                    const T *__restrict__ x, f32 *__restrict__ parts, u32 splits) {
-    u32 group = blockIdx.z / splits, part = blockIdx.z % splits;
+                                                    const T *__restrict__ x, f32 *__restrict__ parts, u32 splits,
+                                                    unsigned char *memory) {
+    u32 group = blockIdx.z / splits, part = blockIdx.z % splits, per = group_out(p);
     u64 positions = p.batch * volume(p.output), share = (positions + splits - 1) / splits;
     u64 from = min(part * share, positions), to = min(from + share, positions);
-    u32 first = blockIdx.y * Tile::SIDE, left = blockIdx.x * Tile::SIDE, columns = taps_of(p) * group_in(p);
+    u32 first = blockIdx.y * Tile::ROWS, left = blockIdx.x * Tile::COLUMNS, columns = taps_of(p) * group_in(p);
     typename Tile::Sums sums = {};
     if (from < to) {
-        TensorGrads<T, Tile> a(p, grad, group, first, from);
+        AlignedRows<T, false, false, Tile> a(grad, p.out_channels, (u64)group * per + first, (u64)(group + 1) * per, from);
         TensorTaps<T, Tile> b(p, x, group, left, from);
-        gathered_product<T, Tile>(a, b, (i64)(to - from), sums);
+        gathered_product<T, Tile>(a, b, (i64)(to - from), memory, sums);
     }
     parts += (u64)part * p.out_channels * columns;
-    each_row<Tile>(sums, [&](int line, int column, const float (&row)[2 * Tile::NS][4], int half) {
-        u32 c = first + line;
-        if (c >= group_out(p)) return;
-        f32 *to = parts + (u64)(group * group_out(p) + c) * columns;
-#pragma unroll
-        for (int n = 0; n < 2 * Tile::NS; ++n) {
-            u32 at = left + column + 8 * n;
-            if (at < columns) *reinterpret_cast<float2 *>(to + at) = make_float2(row[n][half], row[n][half + 1]);
-        }
+    each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
+        u32 c = first + row, at = left + column;
+        if (c < per && at < columns)
+            *reinterpret_cast<float4 *>(parts + (u64)(group * per + c) * columns + at) =
+                *reinterpret_cast<const float4 *>(v);
     });
 }
 
@@ -241,26 +248,33 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // one rounding.
 //
 // Contract: channels per group are multiples of 8 (of 4 in tf32), in and out; the forward op needs that of the input
-// only, and even output channels per group. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of
-// its split s to parts[s·|dw|], in f32; conv_sum_parts adds them in order.
+// only, and even output channels per group; the data gradient with WHOLE wants output channels per group in multiples of 32
+// (16 in tf32). A window has at most MOST_TAPS taps in each dimension. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of its split s
+// to parts[s·|dw|], in f32; conv_sum_parts adds them in order.
 //
-// Geometry: `_large` tiles of 128 × 128 by 256 threads, others of 64 × 64 by 128. Forward and data gradient:
-// x ⌈rows / tile⌉, y ⌈columns / tile⌉, z groups, times stride³ classes for the data gradient with the rows of the
-// largest.
-// Weight gradient: x ⌈taps·C/groups / tile⌉, y ⌈O/groups / tile⌉, z groups·splits.
-#define CONV_TENSOR(name, T, Tile)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::SIDE == 128 ? 2 : 5)                             \
-        conv_tensor##name(ConvParams p, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ bias,  \
-                          T *__restrict__ y) {                                                                         \
-        tensor_gathered<T, false, Tile>(p, x, w, bias, y);                                                             \
+// Geometry: tiles of R × C by a warp for every 64 × 64, in the smallest for 64 × 32. Forward and data gradient:
+// x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
+// Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits.
+#define CONV_TENSOR(tile, suffix, T, WHOLE, blocks)                                                                    \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,                  \
+                                      const T *__restrict__ bias, T *__restrict__ y) {                                 \
+        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        tensor_gathered<T, false, WHOLE, TensorTile##tile>(p, x, w, bias, y, memory);                                  \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(Tile::THREADS)                                                        \
-        conv_tensor_data_grad##name(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,                    \
-                                    T *__restrict__ dx) {                                                              \
-        tensor_gathered<T, true, Tile>(p, g, w, nullptr, dx);                                                          \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_data_grad_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,        \
+                                                T *__restrict__ dx) {                                                  \
+        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        tensor_gathered<T, true, WHOLE, TensorTile##tile>(p, g, w, nullptr, dx, memory);                               \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::SIDE == 128 ? 2 : 5)                             \
-        conv_tensor_weight_parts##name(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,                 \
-                                       f32 *__restrict__ parts, u32 splits) {                                          \
-        tensor_weight_parts<T, Tile>(p, g, x, parts, splits);                                                          \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \
+                                                   f32 *__restrict__ parts, u32 splits) {                              \
+        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, memory);                                      \
     }
+#define CONV_TENSORS(suffix, T)                                                                                        \
+    CONV_TENSOR(128x128, suffix, T, true, 2)                                                                           \
+    CONV_TENSOR(128x64, suffix, T, true, 4)                                                                            \
+    CONV_TENSOR(64x64, suffix, T, false, 6)

@@ -2,5 +2,4 @@
 // to tf32, 10 bits of fraction: an option, never the default.
 #include "conv_tensor.cuh"
 
-CONV_TENSOR(_f32, f32, SmallTensorTile)
-CONV_TENSOR(_large_f32, f32, LargeTensorTile)
+CONV_TENSORS(f32, f32)

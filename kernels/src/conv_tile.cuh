@@ -6,7 +6,7 @@
 // HIGH × WIDE sums in registers: every element read from shared memory takes part in HIGH or WIDE products.
 #pragma once
 
-#include "common/types.cuh"
+#include "common/vector.cuh"
 
 template <int ROWS_, int COLUMNS_, int DEPTH_> struct Tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, DEPTH = DEPTH_;
@@ -90,11 +90,6 @@ __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Til
         }
     }
 }
-
-// V neighbouring elements, moved at once.
-template <typename T, int V> struct alignas(sizeof(T) * V) Few {
-    T v[V];
-};
 
 // Four elements from one address.
 template <typename T> __device__ __forceinline__ void fetch4(const T *__restrict__ p, float (&v)[4]) {

@@ -82,6 +82,22 @@ __device__ __forceinline__ void reduce(const MatmulParams &p, const float *__res
     c[i] = finish(p, bias, i % p.n, sum);
 }
 
+// The sums of the parts of linear_weight_grad: `len` elements of dw, then those of db [m].
+template <typename T>
+__device__ __forceinline__ void weight_grad_reduce(const float *__restrict__ parts, const float *__restrict__ bias_parts,
+                                                   T *__restrict__ dw, T *__restrict__ db, u64 len, u64 m, u32 splits) {
+    u64 i = block_number() * blockDim.x + threadIdx.x;
+    bool bias = i >= len;
+    if (bias) {
+        i -= len;
+        if (i >= m) return;
+        parts = bias_parts, dw = db, len = m;
+    }
+    float sum = 0.0f;
+    for (u32 s = 0; s < splits; ++s) sum += parts[s * len + i];
+    dw[i] = from_acc<T>(sum);
+}
+
 #define MATMUL(suffix, T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         matmul_naive_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                        \
@@ -97,5 +113,10 @@ __device__ __forceinline__ void reduce(const MatmulParams &p, const float *__res
         matmul_reduce_##suffix(MatmulParams p, const float *__restrict__ parts, const T *__restrict__ bias,            \
                                T *__restrict__ c, u64 len, u32 splits) {                                               \
         reduce<T>(p, parts, bias, c, len, splits);                                                                     \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        linear_weight_grad_reduce_##suffix(const float *__restrict__ parts, const float *__restrict__ bias_parts,      \
+                                           T *__restrict__ dw, T *__restrict__ db, u64 len, u64 m, u32 splits) {       \
+        weight_grad_reduce<T>(parts, bias_parts, dw, db, len, m, splits);                                              \
     }
 FOR_FLOATS(MATMUL)

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/activation.cuh"
-#include "common/types.cuh"
+#include "common/vector.cuh"
 
 struct MatmulParams {
     u64 batch[8];   // batch dimensions of C
@@ -73,45 +73,46 @@ template <int ROWS, int COLS> __device__ __forceinline__ Place place(const Matmu
                  (split * batches + batch) * p.m * p.n};
 }
 
-// Four elements that are moved at once.
-template <typename T> struct alignas(4 * sizeof(T)) Quad {
-    T v[4];
-};
-
 // True if rows of `ld` elements from `p` on can be accessed BYTES at a time.
 template <typename T> __device__ __forceinline__ bool rows_aligned(const T *p, u64 ld, int bytes) {
     return (((u64)p | (ld * sizeof(T))) & (u64)(bytes - 1)) == 0;
 }
 
-// Bias and activation of a tile, and its way to memory. `stage` [HEIGHT][STRIDE] in shared memory holds WIDTH columns of
-// sums; row r of it is row `row_of(r)` of the tile. Going through shared memory makes whole rows of neighbouring
-// addresses, whatever layout the sums had in registers, and keeps the activations' code in one place instead of one per
-// register. The caller puts a __syncthreads() before and after.
+// Bias and activation of up to four neighbouring results, and their way to memory. `v`: their sums in shared memory, 16
+// bytes; `row` and `col`: where the first lies in C, which may be outside.
+template <typename T>
+__device__ __forceinline__ void write_four(const MatmulParams &p, const Place &at, const T *__restrict__ bias,
+                                           T *__restrict__ c, float *__restrict__ parts, u64 row, u64 col, float *v) {
+    const bool vector = p.n % 4 == 0; // C's and the parts' allocations start aligned
+    if (row >= p.m || col >= p.n) return;
+    int count = (int)min(p.n - col, (u64)4);
+    if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
+#pragma unroll 1
+        for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? to_acc(bias[col + e]) : 0.0f));
+    }
+    u64 to = at.out + row * p.n + col;
+    if (parts) {
+        if (vector) *reinterpret_cast<float4 *>(parts + to) = *reinterpret_cast<const float4 *>(v);
+        else
+            for (int e = 0; e < count; ++e) parts[to + e] = v[e];
+    } else if (vector) {
+        float4 x = *reinterpret_cast<const float4 *>(v);
+        *reinterpret_cast<Few<T, 4> *>(c + to) = {from_acc<T>(x.x), from_acc<T>(x.y), from_acc<T>(x.z), from_acc<T>(x.w)};
+    } else {
+        for (int e = 0; e < count; ++e) c[to + e] = from_acc<T>(v[e]);
+    }
+}
+
+// The same for a tile. `stage` [HEIGHT][STRIDE] in shared memory holds WIDTH columns of sums; row r of it is row
+// `row_of(r)` of the tile. Going through shared memory makes whole rows of neighbouring addresses, whatever layout the
+// sums had in registers, and keeps the activations' code in one place instead of one per register. The caller puts a
+// __syncthreads() before and after.
 template <typename T, int HEIGHT, int WIDTH, int STRIDE, int THREADS, typename RowOf>
 __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const Place &at, const T *__restrict__ bias,
                                       T *__restrict__ c, float *__restrict__ parts, RowOf row_of) {
-    const bool vector = p.n % 4 == 0; // C's and the parts' allocations start aligned
 #pragma unroll 1
     for (int i = threadIdx.x; i < HEIGHT * WIDTH / 4; i += THREADS) {
         int r = i / (WIDTH / 4), q = i % (WIDTH / 4) * 4;
-        u64 row = at.row + row_of(r), col = at.col + q;
-        if (row >= p.m || col >= p.n) continue;
-        float *v = stage + r * STRIDE + q;
-        int count = (int)min(p.n - col, (u64)4);
-        if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
-#pragma unroll 1
-            for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? to_acc(bias[col + e]) : 0.0f));
-        }
-        u64 to = at.out + row * p.n + col;
-        if (parts) {
-            if (vector) *reinterpret_cast<float4 *>(parts + to) = *reinterpret_cast<const float4 *>(v);
-            else
-                for (int e = 0; e < count; ++e) parts[to + e] = v[e];
-        } else if (vector) {
-            float4 x = *reinterpret_cast<const float4 *>(v);
-            *reinterpret_cast<Quad<T> *>(c + to) = {from_acc<T>(x.x), from_acc<T>(x.y), from_acc<T>(x.z), from_acc<T>(x.w)};
-        } else {
-            for (int e = 0; e < count; ++e) c[to + e] = from_acc<T>(v[e]);
-        }
+        write_four(p, at, bias, c, parts, at.row + row_of(r), at.col + q, stage + r * STRIDE + q);
     }
 }

@@ -50,7 +50,7 @@ template <typename T, int SIDE, int THREADS> struct Slab {
         v[0] = v[1] = v[2] = v[3] = 0.0f;
         if (vector) { // then rows end at multiples of 4, as parts of k do
             if (count > 0) {
-                Quad<T> x = *reinterpret_cast<const Quad<T> *>(from);
+                Few<T, 4> x = *reinterpret_cast<const Few<T, 4> *>(from);
 #pragma unroll
                 for (int j = 0; j < 4; ++j) v[j] = to_acc(x.v[j]);
             }

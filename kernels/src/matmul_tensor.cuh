@@ -2,33 +2,33 @@
 //
 // A block computes a SIDE×SIDE tile of C by the pipeline of common/tensor_tile.cuh.
 //
-// Rows that are multiples of 16 bytes are copied by 16; of 8 or 4 bytes by those; odd rows of 16-bit elements cannot be
-// copied asynchronously, and go through registers.
+// Kernels take rows that are multiples of 16 bytes, from multiples of 16 bytes on, which the host knows and which leaves a
+// copy of 16 bytes and no choice. Those with `_any` in their names take all others: rows of multiples of 8 or 4 bytes are
+// copied by those; odd rows of 16-bit elements cannot be copied asynchronously, and go through registers.
 //
-// Geometry: matmul_tensor_128_*: 256 threads, 8 warps as 2×4. matmul_tensor_64_*: 128 threads, 4 warps as 2×2.
-//           grid cut.blocks = splits·batches·ceil(m/SIDE)·ceil(n/SIDE) in x and y (matmul.cu); cut.part a multiple of 32.
-//           C and the partial sums begin at multiples of 16 bytes; A and B anywhere.
-// By ptxas (CUDA 13.0), of 65,536 registers, 64 warps and 164 (sm_90: 228) KiB of shared memory a multiprocessor:
-//   kernel               registers sm_80 / sm_90   shared    blocks  warps
-//   matmul_tensor_128_*  108–122 / 115–122         48 KiB    2       16, 25 %
-//   matmul_tensor_64_*    78–90  /  86–94          24 KiB    5 or 6  20 or 24, 31 % or 38 %
+// Geometry: matmul_tensor_RxC_*: a warp for every 64×64 of the R×C results of a block, in the smallest tile for 64×32.
+//           grid cut.blocks = splits·batches·ceil(m/R)·ceil(n/C) in x and y (matmul.cu); cut.part a multiple of 32.
+//           C and the partial sums begin at multiples of 16 bytes; A and B of `_any` anywhere.
+//           The largest tile has TensorTile128x256::BYTES of dynamic shared memory.
 #pragma once
 
 #include "common/tensor_tile.cuh"
 #include "matmul.cuh"
 
-// The copies of one operand of a block.
-template <typename T, bool K_INNER, typename Tile> struct Operand : OperandTile<T, K_INNER, Tile> {
-    using Layout = OperandTile<T, K_INNER, Tile>;
+// The copies of an operand with rows of any length, at any address.
+template <typename T, bool K_INNER, bool RIGHT, typename Tile>
+struct AnyRows : OperandTile<T, K_INNER, RIGHT, Tile> {
+    using Layout = OperandTile<T, K_INNER, RIGHT, Tile>;
     static constexpr int CHUNK = Layout::CHUNK, DEPTH = Layout::DEPTH, COPIES = Layout::COPIES, APART = Layout::APART;
 
     const T *from; // this thread's first chunk of the next stage
+    u64 ld;
     int along;     // where that chunk begins along k
     int across;    // rows along k: how many of this thread's rows exist; rows across: elements of its chunks that do
     int width;     // bytes that can be copied at once
 
     // `first` and `end`: the block's first row or column of C, and C's end; `l`: where the block begins along k.
-    __device__ __forceinline__ Operand(const T *src, u64 ld, u64 first, u64 end, u64 l) {
+    __device__ __forceinline__ AnyRows(const T *src, u64 ld, u64 first, u64 end, u64 l) : ld(ld) {
         int row = Layout::row(0), chunk = Layout::chunk();
         u64 left = end - first; // first < end
         if constexpr (K_INNER) {
@@ -63,8 +63,8 @@ template <typename T, bool K_INNER, typename Tile> struct Operand : OperandTile<
     }
 
     // Starts this thread's copies of the next stage, of which `left` elements along k exist.
-    __device__ __forceinline__ void copy(u32 stage, int left, u64 ld) {
-#pragma unroll
+    __device__ __forceinline__ void copy(u32 stage, int left) {
+#pragma unroll 1
         for (int i = 0; i < COPIES; ++i) {
             int count = K_INNER ? (i < across ? max(min(left - along, CHUNK), 0) : 0)
                                 : (along + i * APART < left ? across : 0);
@@ -79,65 +79,111 @@ template <typename T, bool K_INNER, typename Tile> struct Operand : OperandTile<
     }
 };
 
-template <typename T, bool TRANS_A, bool TRANS_B, int SIDE>
+// `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on.
+template <typename T, typename Tile, typename A, typename B>
 __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
                                        const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,
-                                       const Cut &cut) {
-    using Tile = TensorTile<SIDE>;
-    using A = Operand<T, !TRANS_A, Tile>;
-    using B = Operand<T, TRANS_B, Tile>;
-    constexpr int STRIDE = SIDE + 8;
-    __shared__ __align__(1024) unsigned char shared[Tile::BYTES];
-    static_assert(32 * STRIDE * 4 <= sizeof(shared), "32 rows of C fit");
+                                       const Cut &cut, u64 lda, u64 ldb, unsigned char *memory) {
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
-    Place at = place<SIDE, SIDE>(p, cut, number);
-    u64 lda = TRANS_A ? p.m : p.k, ldb = TRANS_B ? p.k : p.n;
+    Place at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, number);
     A from_a(a + batch_offset(p, p.a_batch, at.batch), lda, at.row, p.m, at.from);
     B from_b(b + batch_offset(p, p.b_batch, at.batch), ldb, at.col, p.n, at.from);
-    typename Tile::Sums acc = {};
+    typename Tile::Sums sums = {};
     tensor_product<T, A, B, Tile>(
-        shared_address(shared), (i64)(at.to - at.from),
+        shared_address(memory), (i64)(at.to - at.from),
         [&](u32 stage, int count) {
-            from_a.copy(stage, count, lda);
-            from_b.copy(stage + A::BYTES, count, ldb);
+            from_a.copy(stage, count);
+            from_b.copy(stage + A::BYTES, count);
         },
-        acc);
+        sums);
     __syncthreads();
-
-    at = place<SIDE, SIDE>(p, cut, block_number_again());
-    // 16 rows of every warp at once, through the memory of the stages.
-    float *stage = reinterpret_cast<float *>(shared);
-    int lane = threadIdx.x % 32, warp_row = Tile::row() / Tile::HEIGHT;
-#pragma unroll
-    for (int i = 0; i < Tile::MS; ++i) {
-#pragma unroll
-        for (int j = 0; j < 2 * Tile::NS; ++j) {
-            float *to = stage + (warp_row * 16 + lane / 4) * STRIDE + Tile::column() + 8 * j + lane % 4 * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(acc[i][j][0], acc[i][j][1]);
-            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(acc[i][j][2], acc[i][j][3]);
-        }
-        __syncthreads();
-        drain<T, 32, SIDE, STRIDE, Tile::THREADS>(
-            stage, p, at, bias, c, parts, [i](int r) { return r / 16 * Tile::HEIGHT + 16 * i + r % 16; });
-        __syncthreads();
-    }
+    at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
+    each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+        write_four(p, at, bias, c, parts, at.row + row, at.col + column, v);
+    });
 }
 
-// matmul_tensor_SIDE_AB_dtype: n for an operand that is not transposed, t for one that is.
-#define MATMUL_TENSOR(name, suffix, T, ta, tb, side)                                                                   \
-    extern "C" __global__ void __launch_bounds__(2 * side, side == 128 ? 2 : 4)                                        \
-        matmul_tensor_##side##_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,     \
-                                                 const T *__restrict__ bias, T *__restrict__ c,                        \
-                                                 float *__restrict__ parts, Cut cut) {                                 \
-        tensor<T, ta, tb, side>(p, a, b, bias, c, parts, cut);                                                         \
+// The gradients of a linear layer: dw = gᵀ·x, a product with A stored [k, m], and db, the sums of A's rows along k. The
+// blocks of the first columns have those sums from products of the fragments of A that they hold with 1. With `parts`, both
+// are partial sums: of dw as of any product, of db in bias_parts [splits, m].
+template <typename T, typename Tile>
+__device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const T *__restrict__ g,
+                                                   const T *__restrict__ x, T *__restrict__ dw, T *__restrict__ db,
+                                                   float *__restrict__ parts, float *__restrict__ bias_parts,
+                                                   const Cut &cut, unsigned char *memory) {
+    using A = AlignedRows<T, false, false, Tile>;
+    using B = AlignedRows<T, false, true, Tile>;
+    u64 number = block_number();
+    if (number >= cut.blocks) return; // the whole block
+    Place at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, number);
+    A from_a(g, p.m, at.row, p.m, at.from);
+    B from_b(x, p.n, at.col, p.n, at.from);
+    auto copy = [&](u32 stage, int count) {
+        from_a.copy(stage, count);
+        from_b.copy(stage + A::BYTES, count);
+    };
+    typename Tile::Sums sums = {};
+    i64 depth = (i64)(at.to - at.from);
+    if (at.col == 0) {
+        RowSums<Tile> rows = {};
+        tensor_product<T, A, B, Tile, true>(shared_address(memory), depth, copy, sums, &rows);
+        u64 part = at.from / cut.part;
+        if (Tile::column() == 0 && threadIdx.x % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < Tile::MS; ++i)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    u64 row = at.row + Tile::row() + 16 * i + 8 * half + threadIdx.x % 32 / 4;
+                    if (row >= p.m) continue;
+                    if (parts) bias_parts[part * p.m + row] = rows[i][2 * half];
+                    else db[row] = from_acc<T>(rows[i][2 * half]);
+                }
+        }
+    } else {
+        tensor_product<T, A, B, Tile>(shared_address(memory), depth, copy, sums);
     }
+    __syncthreads();
+    at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
+    each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+        write_four(p, at, (const T *)nullptr, dw, parts, at.row + row, at.col + column, v);
+    });
+}
+
+// matmul_tensor_TILE_AB_dtype: n for an operand that is not transposed, t for one that is.
+#define MATMUL_TENSOR_KERNEL(tile, name, suffix, T, ta, tb, Rows, blocks, declare)                                     \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        matmul_tensor_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,              \
+                                        const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,      \
+                                        Cut cut) {                                                                     \
+        using Tile = TensorTile##tile;                                                                                 \
+        declare;                                                                                                       \
+        tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>>(p, a, b, bias, c, parts, cut,              \
+                                                                            ta ? p.m : p.k, tb ? p.k : p.n, memory);   \
+    }
+#define LINEAR_WEIGHT_GRAD(tile, suffix, T, blocks, declare)                                                           \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        linear_weight_grad_##tile##_##suffix(MatmulParams p, const T *__restrict__ g, const T *__restrict__ x,         \
+                                             T *__restrict__ dw, T *__restrict__ db, float *__restrict__ parts,        \
+                                             float *__restrict__ bias_parts, Cut cut) {                                \
+        using Tile = TensorTile##tile;                                                                                 \
+        declare;                                                                                                       \
+        linear_weight_grad<T, Tile>(p, g, x, dw, db, parts, bias_parts, cut, memory);                                  \
+    }
+#define STATIC_MEMORY __shared__ __align__(1024) unsigned char memory[Tile::BYTES]
+#define DYNAMIC_MEMORY extern __shared__ __align__(1024) unsigned char memory[]
+#define MATMUL_TENSOR(tile, suffix, T, Rows, blocks, declare, any)                                                     \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_nn, suffix, T, false, false, Rows, blocks, declare)                         \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_nt, suffix, T, false, true, Rows, blocks, declare)                          \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_tn, suffix, T, true, false, Rows, blocks, declare)                          \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_tt, suffix, T, true, true, Rows, blocks, declare)
 #define MATMUL_TENSORS(suffix, T)                                                                                      \
-    MATMUL_TENSOR(nn, suffix, T, false, false, 128)                                                                    \
-    MATMUL_TENSOR(nt, suffix, T, false, true, 128)                                                                     \
-    MATMUL_TENSOR(tn, suffix, T, true, false, 128)                                                                     \
-    MATMUL_TENSOR(tt, suffix, T, true, true, 128)                                                                      \
-    MATMUL_TENSOR(nn, suffix, T, false, false, 64)                                                                     \
-    MATMUL_TENSOR(nt, suffix, T, false, true, 64)                                                                      \
-    MATMUL_TENSOR(tn, suffix, T, true, false, 64)                                                                      \
-    MATMUL_TENSOR(tt, suffix, T, true, true, 64)
+    MATMUL_TENSOR(128x256, suffix, T, AlignedRows, 1, DYNAMIC_MEMORY, )                                                \
+    MATMUL_TENSOR(128x128, suffix, T, AlignedRows, 2, STATIC_MEMORY, )                                                 \
+    MATMUL_TENSOR(128x64, suffix, T, AlignedRows, 4, STATIC_MEMORY, )                                                  \
+    MATMUL_TENSOR(64x64, suffix, T, AlignedRows, 6, STATIC_MEMORY, )                                                   \
+    MATMUL_TENSOR(64x64, suffix, T, AnyRows, 6, STATIC_MEMORY, _any)                                                   \
+    LINEAR_WEIGHT_GRAD(128x256, suffix, T, 1, DYNAMIC_MEMORY)                                                          \
+    LINEAR_WEIGHT_GRAD(128x128, suffix, T, 2, STATIC_MEMORY)                                                           \
+    LINEAR_WEIGHT_GRAD(128x64, suffix, T, 4, STATIC_MEMORY)                                                            \
+    LINEAR_WEIGHT_GRAD(64x64, suffix, T, 6, STATIC_MEMORY)

@@ -1,67 +1,84 @@
-// A square tile of a product on tensor cores (sm_80 and later): where its operands lie in shared memory, and the loop
-// that multiplies them. Matrix products and convolutions bring their own copies from global memory.
+// A tile of a product on tensor cores (sm_80 and later): where its operands lie in shared memory, and the loop that
+// multiplies them. Matrix products and convolutions bring their own copies from global memory.
 //
-// A block computes SIDE × SIDE results in steps of 64 bytes along k (32 elements of 16 bits, 16 of tf32), a warp
-// 64 × 32 of them (32 × 32 in the small tile). Operands travel from global to shared memory by cp.async, two steps ahead
-// of the products, in a ring of three stages; from there to registers by ldmatrix.
+// A block computes ROWS × COLUMNS results in steps of 64 bytes along k (32 elements of 16 bits, 16 of tf32), a warp
+// HEIGHT × WIDTH of them. The larger a warp's part, the fewer fragments it loads for a product: 64 × 64 results are 32
+// products of 8 loads. Operands travel from global to shared memory by cp.async, two steps ahead of the products, in a
+// ring of three stages; from there to registers by ldmatrix.
 //
 // A stage of an operand is a table of 16-byte chunks, laid out as the operand lies in memory, so that no thread ever
 // transposes by hand:
-//   rows along k:   [SIDE][4 chunks of k]                      ldmatrix
-//   rows across:    [k of the step][SIDE/8 or /4 chunks]       ldmatrix_trans, or 4-byte reads (tf32)
-// Chunk j of row r lies at place j ^ swizzle(r): whatever eight rows ldmatrix reads together are then in different banks.
+//   rows along k:   [side][4 chunks of k]                      ldmatrix
+//   rows across:    [k of the step][side/8 or /4 chunks]       ldmatrix_trans, or 4-byte reads (tf32)
+// (side: ROWS of A, COLUMNS of B). Chunk j of row r lies at place j ^ swizzle(r): whatever eight rows ldmatrix reads
+// together are then in different banks.
 #pragma once
 
 #include "cp_async.cuh"
 #include "vector.cuh"
 
-template <int SIDE_> struct TensorTile {
-    static constexpr int SIDE = SIDE_;
-    static constexpr int DOWN = 2, ACROSS = SIDE / 32, THREADS = DOWN * ACROSS * 32; // warps
-    static constexpr int HEIGHT = SIDE / DOWN, MS = HEIGHT / 16, NS = 2;             // of a warp; its fragments
-    static constexpr int STAGES = 3, STAGE = 2 * SIDE * 64, BYTES = STAGES * STAGE;  // shared memory of both operands
+// DOWN × ACROSS warps of HEIGHT × WIDTH results each.
+template <int DOWN_, int ACROSS_, int HEIGHT_, int WIDTH_> struct TensorTile {
+    static constexpr int DOWN = DOWN_, ACROSS = ACROSS_, THREADS = DOWN * ACROSS * 32;
+    static constexpr int HEIGHT = HEIGHT_, WIDTH = WIDTH_, MS = HEIGHT / 16, NS = WIDTH / 16; // of a warp; its fragments
+    static constexpr int ROWS = DOWN * HEIGHT, COLUMNS = ACROSS * WIDTH;
+    static constexpr int STAGES = 3, STAGE = (ROWS + COLUMNS) * 64, BYTES = STAGES * STAGE; // shared memory of both operands
 
     using Sums = float[MS][2 * NS][4]; // fragments of C (common/mma.cuh)
 
     // The first row and column of this thread's warp.
     static __device__ __forceinline__ int row() { return (int)(threadIdx.x / 32 / ACROSS) * HEIGHT; }
-    static __device__ __forceinline__ int column() { return (int)(threadIdx.x / 32 % ACROSS) * 32; }
+    static __device__ __forceinline__ int column() { return (int)(threadIdx.x / 32 % ACROSS) * WIDTH; }
 };
 
-// One operand in shared memory: SIDE rows or columns of C, 64 bytes along k a stage. K_INNER: rows of memory run along k.
-template <typename T, bool K_INNER, typename Tile> struct OperandTile {
+using TensorTile128x256 = TensorTile<2, 4, 64, 64>; // more shared memory than a kernel may declare
+using TensorTile128x128 = TensorTile<2, 2, 64, 64>;
+using TensorTile128x64 = TensorTile<2, 1, 64, 64>;
+using TensorTile64x64 = TensorTile<1, 2, 64, 32>;
+
+// One operand in shared memory, 64 bytes along k a stage: the rows of A or, RIGHT, the columns of B. K_INNER: rows of
+// memory run along k.
+template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTile {
+    static constexpr int SIDE = RIGHT ? Tile::COLUMNS : Tile::ROWS;
     static constexpr int CHUNK = LANES<T>;  // elements of 16 bytes
     static constexpr int DEPTH = 4 * CHUNK; // elements of a stage along k
-    static constexpr int ROWS = K_INNER ? Tile::SIDE : DEPTH, CHUNKS = K_INNER ? 4 : Tile::SIDE / CHUNK;
-    static constexpr int BYTES = Tile::SIDE * 64;               // of a stage
-    static constexpr int COPIES = Tile::SIDE * 4 / Tile::THREADS; // chunks that a thread copies a stage
-    static constexpr int APART = Tile::THREADS / CHUNKS;          // rows between two of them
+    static constexpr int ROWS = K_INNER ? SIDE : DEPTH, CHUNKS = K_INNER ? 4 : SIDE / CHUNK;
+    static constexpr int BYTES = SIDE * 64;                 // of a stage
+    static constexpr int COPIES = SIDE * 4 / Tile::THREADS; // chunks that a thread copies a stage
+    static constexpr int APART = Tile::THREADS / CHUNKS;    // rows between two of them
     static_assert(Tile::THREADS % CHUNKS == 0 && COPIES * APART == ROWS, "threads divide the chunks evenly");
-    static_assert(APART % 8 == 0, "a thread's chunks have the same swizzle");
+    static_assert((APART & (APART - 1)) == 0, "rows of a thread differ in bits that its first row has not");
 
     // A thread copies chunk `chunk()` of row `row(i)` to `place(i)`, for every i < COPIES.
     static __device__ __forceinline__ int row(int i) { return (int)(threadIdx.x / CHUNKS) + i * APART; }
     static __device__ __forceinline__ int chunk() { return (int)(threadIdx.x % CHUNKS); }
-    static __device__ __forceinline__ u32 place(int i) { return place_of(row(0), chunk()) + i * APART * CHUNKS * 16; }
+    static __device__ __forceinline__ u32 place(int i) {
+        return (place_of(row(0), chunk()) ^ (u32)(swizzle(i * APART) * 16)) + i * APART * CHUNKS * 16;
+    }
+
+    static __device__ __forceinline__ int swizzle(int row) {
+        return CHUNKS == 4 ? row / 2 % 4 : sizeof(T) == 2 ? row % 8 : row % 4 * 2;
+    }
 
     // Byte offset of a chunk in a stage.
     static __device__ __forceinline__ u32 place_of(int row, int chunk) {
-        int swizzle = CHUNKS == 4 ? row / 2 % 4 : sizeof(T) == 2 ? row % 8 : row % 4 * 2;
-        return (u32)(row * CHUNKS + (chunk ^ swizzle)) * 16;
+        return (u32)(row * CHUNKS + (chunk ^ swizzle(row))) * 16;
     }
 
-    // Where this lane reads the first fragment of the rows or columns of C from `mn` on (a multiple of 16). The other
+    // Where this lane reads the first fragment of the rows or columns of C from `mn` on (a multiple of 32). The other
     // fragments' addresses differ from it in constants only: bits that the swizzle flips stay apart (`^`), whole rows
     // are added. That takes one register, and a stage must begin at a multiple of 1024.
     static __device__ __forceinline__ u32 lane_offset(int mn) {
         int lane = threadIdx.x % 32;
-        if constexpr (K_INNER) return place_of(mn + lane % 16, lane / 16);
-        else if constexpr (sizeof(T) == 2) return place_of(lane % 8 + lane / 16 * 8, mn / 8 + lane / 8 % 2);
+        // Rows of eight that ldmatrix reads: of A, the second eight are across and the third along k; of B, the other way.
+        int near = lane % 8 + (RIGHT == K_INNER ? lane / 16 * 8 : lane / 8 % 2 * 8), far = RIGHT == K_INNER ? lane / 8 % 2 : lane / 16;
+        if constexpr (K_INNER) return place_of(mn + near, far);
+        else if constexpr (sizeof(T) == 2) return place_of(near, mn / 8 + far);
         else return place_of(lane % 4, (mn + lane / 4) / 4) + lane / 4 % 4 * 4;
     }
 
-    // Fragment i (16 rows or columns each) of step `step` (32 bytes along k each), in the registers of an A fragment;
-    // as B, r[0] and r[2] are its first eight columns, r[1] and r[3] the others. `from`: the stage + lane_offset.
+    // Fragment i (16 rows or columns each) of step `step` (32 bytes along k each), in the registers of an A fragment or,
+    // RIGHT, of two B fragments of eight columns each. `from`: the stage + lane_offset.
     static __device__ __forceinline__ void fragment(u32 (&r)[4], u32 from, int i, int step) {
         if constexpr (K_INNER) {
             ldmatrix(r, (from ^ (32 * step)) + i * 16 * CHUNKS * 16);
@@ -70,7 +87,8 @@ template <typename T, bool K_INNER, typename Tile> struct OperandTile {
         } else {
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                u32 at = (from ^ (64 * i + q % 2 * 32)) + (8 * step + q / 2 * 4) * CHUNKS * 16;
+                int across = RIGHT ? q / 2 : q % 2, along = RIGHT ? q % 2 : q / 2;
+                u32 at = (from ^ (64 * i + across * 32)) + (8 * step + along * 4) * CHUNKS * 16;
                 asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r[q]) : "r"(at) : "memory");
             }
         }
@@ -81,16 +99,66 @@ template <typename T, bool K_INNER, typename Tile> struct OperandTile {
     }
 };
 
+// The copies of an operand whose rows lie `ld` elements apart and are multiples of 16 bytes: a chunk is inside as a whole
+// or not at all.
+template <typename T, bool K_INNER, bool RIGHT, typename Tile>
+struct AlignedRows : OperandTile<T, K_INNER, RIGHT, Tile> {
+    using Layout = OperandTile<T, K_INNER, RIGHT, Tile>;
+
+    const T *from; // this thread's first chunk of the next stage
+    u64 apart;     // elements between two of its chunks
+    int along;     // where the first begins along k
+    int there;     // rows along k: how many of its rows exist; rows across: those that do, all or none
+
+    // `first` and `end`: the block's first row or column of C, and C's end; `l`: where the block begins along k.
+    __device__ __forceinline__ AlignedRows(const T *src, u64 ld, u64 first, u64 end, u64 l) {
+        int row = Layout::row(0), chunk = Layout::chunk() * Layout::CHUNK;
+        i64 left = (i64)(end - first); // above 0
+        apart = Layout::APART * ld;
+        if constexpr (K_INNER) {
+            there = (int)min(max((left - row + Layout::APART - 1) / Layout::APART, (i64)0), (i64)Layout::COPIES);
+            along = chunk;
+            from = src + (first + row) * ld + l + along;
+        } else {
+            there = chunk < left ? Layout::DEPTH : 0;
+            along = row;
+            from = src + (l + row) * ld + first + chunk;
+        }
+    }
+
+    // Starts this thread's copies of the next stage, of which `left` elements along k exist.
+    __device__ __forceinline__ void copy(u32 stage, int left) {
+        const T *src = from;
+        int count = K_INNER ? (along < left ? there : 0) : min(there, left) - along;
+#pragma unroll
+        for (int i = 0; i < Layout::COPIES; ++i) {
+            cp_async<16>(stage + Layout::place(i), src, (K_INNER ? i : i * Layout::APART) < count ? 16 : 0);
+            src += apart;
+        }
+        if constexpr (K_INNER) from += Layout::DEPTH;
+        else from = src; // DEPTH rows on
+    }
+};
+
 template <typename T> __device__ __forceinline__ void mma_step(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     if constexpr (sizeof(T) == 4) mma_tf32(c, a, b);
     else mma<T>(c, a, b);
 }
 
-// sums += A·B over `left` elements along k. `copy(stage, count)` queues this thread's chunks of the next stage, of which
+// Two elements of 1 in a register, or one of f32.
+template <typename T> constexpr u32 ONES = sizeof(T) == 4 ? 0x3f800000 : 0;
+template <> constexpr u32 ONES<bf16> = 0x3f803f80;
+template <> constexpr u32 ONES<f16> = 0x3c003c00;
+
+// The sums along k of a warp's rows of A: fragments of A·1, every column of which has them.
+template <typename Tile> using RowSums = float[Tile::MS][4];
+
+// sums += A·B over `left` elements along k; with ROWS, also rows += A·1. `copy(stage, count)` queues this thread's chunks of the next stage, of which
 // `count` elements along k exist: A's from that address on, B's from A::BYTES after it. `memory` is Tile::BYTES of shared
 // memory, from a multiple of 1024 on; after one more __syncthreads() it is free again.
-template <typename T, typename A, typename B, typename Tile, typename Copy>
-__device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums) {
+template <typename T, typename A, typename B, typename Tile, bool ROWS = false, typename Copy>
+__device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums,
+                                               RowSums<Tile> *rows = nullptr) {
     constexpr int AHEAD = Tile::STAGES - 1, DEPTH = A::DEPTH;
     u32 lane_a = A::lane_offset(Tile::row()), lane_b = A::BYTES + B::lane_offset(Tile::column());
     auto queue = [&](u32 stage, i64 left) {
@@ -113,14 +181,45 @@ __device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy
             for (int i = 0; i < Tile::MS; ++i) {
                 u32 a[4];
                 A::fragment(a, now + lane_a, i, step);
+                if constexpr (ROWS) mma_step<T>((*rows)[i], a, {ONES<T>, ONES<T>});
 #pragma unroll
                 for (int j = 0; j < Tile::NS; ++j) {
-                    mma_step<T>(sums[i][2 * j], a, {b[j][0], b[j][2]});
-                    mma_step<T>(sums[i][2 * j + 1], a, {b[j][1], b[j][3]});
+                    mma_step<T>(sums[i][2 * j], a, {b[j][0], b[j][1]});
+                    mma_step<T>(sums[i][2 * j + 1], a, {b[j][2], b[j][3]});
                 }
             }
         }
         next = now;
         now = now == memory + AHEAD * Tile::STAGE ? memory : now + Tile::STAGE;
+    }
+}
+
+// Calls f(row, column, v) for every four neighbouring results v[0..4] of the tile, counted within it; 16 bytes of f32
+// each, which the callee may change. The results pass through shared memory, 16 rows of every warp at once, so that
+// neighbouring threads have neighbouring columns, whatever layout the sums had in registers, and what is done with them is
+// in the code once. `stage` is what `tensor_product` had, after a __syncthreads(); EPILOGUE bytes of it are used.
+template <typename Tile> constexpr int EPILOGUE = 16 * Tile::DOWN * (Tile::COLUMNS + 8) * 4;
+
+template <typename Tile, typename F>
+__device__ __forceinline__ void each_four(const typename Tile::Sums &sums, unsigned char *memory, F &&f) {
+    constexpr int STRIDE = Tile::COLUMNS + 8, FOURS = Tile::COLUMNS / 4, HEIGHT = 16 * Tile::DOWN;
+    static_assert(EPILOGUE<Tile> <= Tile::BYTES, "16 rows of every warp fit");
+    float *stage = reinterpret_cast<float *>(memory);
+    int lane = threadIdx.x % 32, warp_row = Tile::row() / Tile::HEIGHT;
+#pragma unroll
+    for (int i = 0; i < Tile::MS; ++i) {
+#pragma unroll
+        for (int j = 0; j < 2 * Tile::NS; ++j) {
+            float *to = stage + (warp_row * 16 + lane / 4) * STRIDE + Tile::column() + 8 * j + lane % 4 * 2;
+            *reinterpret_cast<float2 *>(to) = make_float2(sums[i][j][0], sums[i][j][1]);
+            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[i][j][2], sums[i][j][3]);
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int at = threadIdx.x; at < HEIGHT * FOURS; at += Tile::THREADS) {
+            int r = at / FOURS, column = at % FOURS * 4;
+            f(r / 16 * Tile::HEIGHT + 16 * i + r % 16, column, stage + r * STRIDE + column);
+        }
+        __syncthreads();
     }
 }

@@ -3,6 +3,11 @@
 
 #include "types.cuh"
 
+// V neighbouring elements, moved at once.
+template <typename T, int V> struct alignas(sizeof(T) * V) Few {
+    T v[V];
+};
+
 // The word that holds BYTES bytes, and its store. The compiler splits a store of several elements into stores in the order
 // in which they are computed; inline PTX keeps it whole. Loads may be moved before it, so that a loop can have several
 // under way: a kernel does not read again what it has stored.

@@ -29,7 +29,7 @@ A row is a kernel on an architecture: registers, warps that an SM holds, bytes o
 the way through the kernel (-) where there is no loop: instructions issued and the kinds among them, the sum of stall counts, bytes
 of global memory a warp moves per instruction, and the narrowest of those accesses. docs/machine-code.md says how to read it, and what
 the JSON holds.
-  cargo xtask machine-code --kernel 'matmul_tensor_128_*_bf16' --arch 90 --loops
+  cargo xtask machine-code --kernel 'matmul_tensor_128x*_bf16' --arch 90 --loops
 `cargo xtask gpu-gates` holds these figures against kernels/gates.toml.")]
 pub(crate) struct Args {
     /// Only kernels with this in their name; `*` stands for anything
@@ -209,7 +209,9 @@ mod tests {
     fn patterns_take_what_a_shell_would() {
         assert!(matches("a*c", "abbc") && matches("a*c", "ac") && matches("*", "") && matches("*b*", "abc"));
         assert!(!matches("a*c", "abcd") && !matches("a", "ab") && !matches("", "a"));
-        assert!(matches("matmul_*_bf16", "matmul_tensor_128_nn_bf16") && !matches("matmul_*_bf16", "matmul_nn_f16"));
+        assert!(
+            matches("matmul_*_bf16", "matmul_tensor_128x128_nn_bf16") && !matches("matmul_*_bf16", "matmul_nn_f16")
+        );
     }
 
     #[test]

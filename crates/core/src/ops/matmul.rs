@@ -1,6 +1,6 @@
 //! Matrix products: batched, with broadcast batch dimensions, either operand transposed; and the fused linear layer.
 
-use super::{Activation, Dims, Op, Strides};
+use super::{Activation, Dims, Op, Reduce, ReduceParams, Strides};
 use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -93,6 +93,16 @@ impl MatmulParams {
         factors.into_iter().fold(2, u64::saturating_mul)
     }
 
+    /// The reduction of [`linear_weight_grad`](MatmulOps::linear_weight_grad), whose parameters these are: the sum of `[k, m]`
+    /// over its rows.
+    ///
+    /// # Errors
+    /// More elements than memory can have.
+    pub fn bias_grad(&self) -> Result<ReduceParams> {
+        let g = Shape::new(&[self.k as usize, self.m as usize])?;
+        Ok(ReduceParams::new("linear_weight_grad", Reduce::Sum, &g, &[0], false)?.0)
+    }
+
     /// The activation of the fused linear layer.
     ///
     /// # Panics
@@ -125,6 +135,21 @@ pub trait MatmulOps: Runtime {
         y: &mut Self::Buffer,
     ) -> Result<()> {
         let _ = (p, x, w, bias, y);
+        self.unsupported(Op::Linear)
+    }
+
+    /// The gradients of the weight and the bias of [`linear`](MatmulOps::linear) from its input `x` and the gradient `g` of its
+    /// result before the activation: `dW = gᵀ·x`, `[m, n]`, as a single product (`batch_rank` 0, `trans_a` 1, no activation)
+    /// with `g [k, m]` and `x [k, n]`, and `db = Σ g` over the rows, `[m]`.
+    fn linear_weight_grad(
+        &self,
+        p: &MatmulParams,
+        g: &Self::Buffer,
+        x: &Self::Buffer,
+        dw: &mut Self::Buffer,
+        db: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, g, x, dw, db);
         self.unsupported(Op::Linear)
     }
 }

@@ -12,7 +12,7 @@ use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::Upcast;
 use crate::{Cpu, CpuBuffer};
 use half::{bf16, f16};
-use kiln_core::ops::{MatmulOps, MatmulParams, Strides};
+use kiln_core::ops::{MatmulOps, MatmulParams, ReduceOps, Strides};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl MatmulOps for Cpu {
@@ -33,6 +33,25 @@ impl MatmulOps for Cpu {
         checks::linear(self, p, x, w, bias, y)?;
         let o = Operands { p, a: x, b: w, bias };
         run(self, &o, y)
+    }
+
+    fn linear_weight_grad(
+        &self,
+        p: &MatmulParams,
+        g: &CpuBuffer,
+        x: &CpuBuffer,
+        dw: &mut CpuBuffer,
+        db: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::linear_weight_grad(self, p, g, x, dw, db)?;
+        let o = Operands {
+            p,
+            a: g,
+            b: x,
+            bias: None,
+        };
+        run(self, &o, dw)?;
+        self.reduce(&p.bias_grad()?, g, db)
     }
 
     fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {

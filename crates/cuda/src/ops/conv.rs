@@ -3,9 +3,10 @@
 mod algorithm;
 mod choose;
 mod launch;
+mod padded;
 mod winograd;
 
-pub use algorithm::{Algorithm, Pass, Tile};
+pub use algorithm::{Algorithm, Pass, TensorTile, Tile};
 pub use choose::choose;
 
 use crate::{Cuda, CudaBuffer};
@@ -112,8 +113,10 @@ impl ConvOps for Cuda {
             Algorithm::Naive => "naive",
             Algorithm::Tiled(Tile::Small) => "tiled 64×64",
             Algorithm::Tiled(Tile::Large) => "tiled 128×128",
-            Algorithm::Tensor(Tile::Small) => "tensor cores 64×64",
-            Algorithm::Tensor(Tile::Large) => "tensor cores 128×128",
+            Algorithm::Tensor(TensorTile::T64x64) => "tensor cores 64×64",
+            Algorithm::Tensor(TensorTile::T128x64) => "tensor cores 128×64",
+            Algorithm::Tensor(TensorTile::T128x128) => "tensor cores 128×128",
+            Algorithm::Padded => "tensor cores, channels padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Depthwise => "depthwise",
             Algorithm::Winograd(_) => "Winograd F(2×2, 3×3)",

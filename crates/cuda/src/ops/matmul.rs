@@ -1,10 +1,13 @@
 //! Matrix products: kernel variants, from a thread an element to tensor cores, and the choice between them.
 //!
-//! Every variant computes every product: any sizes, either side transposed, batches, bias and activation, f32, bf16 and f16.
+//! Every variant computes any sizes, either side transposed, batches, bias and activation, in f32, bf16 and f16; the larger
+//! tiles of tensor cores want operands whose rows are multiples of 16 bytes ([`Algorithm::fits`]).
 //! [`Cuda::matmul_plan`] says which variant an op takes; [`Cuda::matmul_with`] takes a given one, for benches, tests and
 //! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
+mod fastest;
 mod plan;
+mod weight_grad;
 
 pub use plan::{Algorithm, Plan};
 
@@ -13,7 +16,7 @@ use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{MatmulOps, MatmulParams};
-use kiln_core::{Buffer, DType, Result, checks};
+use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{
     Kernel, matmul as plain, matmul_registers as registers, matmul_tensor_bf16 as bf16, matmul_tensor_f16 as f16,
@@ -55,6 +58,18 @@ impl MatmulOps for Cuda {
         checks::linear(self, p, x, w, bias, y)?;
         self.matmul_with(self.matmul_plan(p, y.dtype()), p, x, w, bias, y)
     }
+
+    fn linear_weight_grad(
+        &self,
+        p: &MatmulParams,
+        g: &CudaBuffer,
+        x: &CudaBuffer,
+        dw: &mut CudaBuffer,
+        db: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::linear_weight_grad(self, p, g, x, dw, db)?;
+        self.linear_grads(p, g, x, dw, db)
+    }
 }
 
 impl Cuda {
@@ -67,7 +82,7 @@ impl Cuda {
     /// round operands of f32 to TF32.
     ///
     /// # Errors
-    /// Operands that the parameters do not fit, those of a launch, and no memory for the partial sums of a split product.
+    /// Operands that the parameters do not fit, a plan that does not fit the product, those of a launch, and no memory for the partial sums of a split product.
     pub fn matmul_with(
         &self,
         plan: Plan,
@@ -80,6 +95,10 @@ impl Cuda {
         checks::product(self, "matmul", p, (a, b), bias, c)?;
         let p = &plan::fold(p);
         let dtype = c.dtype();
+        if !plan.algorithm().fits(p, dtype) {
+            let expected = "a variant that takes rows of any length: these are no multiples of 16 bytes";
+            return Err(Error::invalid("matmul", "plan", plan.algorithm().name(), expected));
+        }
         let len = c.len() as u64;
         if len == 0 {
             return Ok(());
@@ -96,7 +115,10 @@ impl Cuda {
             splits,
             pad: 0,
         };
-        let geometry = grid(cut.blocks, u64::from(kernel.max_threads));
+        let geometry = Geometry {
+            shared: plan.algorithm().dynamic_shared(),
+            ..grid(cut.blocks, u64::from(kernel.max_threads))
+        };
         if plan.algorithm() == Algorithm::Tiled {
             let args = [Arg::value(p), a.arg(), b.arg(), maybe(bias), c.out(), Arg::value(&cut)];
             return self.launch(kernel, geometry, &args);
@@ -155,35 +177,35 @@ fn grid(blocks: u64, threads: u64) -> Geometry {
 type ByTransposition = [[&'static Kernel; 2]; 2];
 
 fn kernel(algorithm: Algorithm, p: &MatmulParams, dtype: DType) -> &'static Kernel {
-    let tensor: &ByTransposition = match (algorithm, dtype) {
-        (Algorithm::Naive, _) => return instance(&plain::MATMUL_NAIVE, dtype),
-        (Algorithm::Tiled, _) => return instance(&plain::MATMUL_TILED, dtype),
-        (Algorithm::Registers64, _) => return instance(&registers::MATMUL_REGISTERS_64, dtype),
-        (Algorithm::Registers128, _) => return instance(&registers::MATMUL_REGISTERS_128, dtype),
-        (Algorithm::Tensor64, DType::BF16) => &[
-            [&bf16::MATMUL_TENSOR_64_NN_BF16, &bf16::MATMUL_TENSOR_64_NT_BF16],
-            [&bf16::MATMUL_TENSOR_64_TN_BF16, &bf16::MATMUL_TENSOR_64_TT_BF16],
-        ],
-        (Algorithm::Tensor64, DType::F16) => &[
-            [&f16::MATMUL_TENSOR_64_NN_F16, &f16::MATMUL_TENSOR_64_NT_F16],
-            [&f16::MATMUL_TENSOR_64_TN_F16, &f16::MATMUL_TENSOR_64_TT_F16],
-        ],
-        (Algorithm::Tensor64, _) => &[
-            [&tf32::MATMUL_TENSOR_64_NN_TF32, &tf32::MATMUL_TENSOR_64_NT_TF32],
-            [&tf32::MATMUL_TENSOR_64_TN_TF32, &tf32::MATMUL_TENSOR_64_TT_TF32],
-        ],
-        (Algorithm::Tensor128, DType::BF16) => &[
-            [&bf16::MATMUL_TENSOR_128_NN_BF16, &bf16::MATMUL_TENSOR_128_NT_BF16],
-            [&bf16::MATMUL_TENSOR_128_TN_BF16, &bf16::MATMUL_TENSOR_128_TT_BF16],
-        ],
-        (Algorithm::Tensor128, DType::F16) => &[
-            [&f16::MATMUL_TENSOR_128_NN_F16, &f16::MATMUL_TENSOR_128_NT_F16],
-            [&f16::MATMUL_TENSOR_128_TN_F16, &f16::MATMUL_TENSOR_128_TT_F16],
-        ],
-        (Algorithm::Tensor128, _) => &[
-            [&tf32::MATMUL_TENSOR_128_NN_TF32, &tf32::MATMUL_TENSOR_128_NT_TF32],
-            [&tf32::MATMUL_TENSOR_128_TN_TF32, &tf32::MATMUL_TENSOR_128_TT_TF32],
-        ],
+    macro_rules! by_transposition {
+        ($($algorithm:pat, $dtype:pat => $module:ident, $nn:ident $nt:ident $tn:ident $tt:ident;)*) => {
+            match (algorithm, dtype) {
+                (Algorithm::Naive, _) => return instance(&plain::MATMUL_NAIVE, dtype),
+                (Algorithm::Tiled, _) => return instance(&plain::MATMUL_TILED, dtype),
+                (Algorithm::Registers64, _) => return instance(&registers::MATMUL_REGISTERS_64, dtype),
+                (Algorithm::Registers128, _) => return instance(&registers::MATMUL_REGISTERS_128, dtype),
+                $(($algorithm, $dtype) => &[[&$module::$nn, &$module::$nt], [&$module::$tn, &$module::$tt]],)*
+            }
+        };
+    }
+    use Algorithm::{Tensor64x64, Tensor64x64Any, Tensor128x64, Tensor128x128, Tensor128x256};
+    #[rustfmt::skip]
+    let tensor: &ByTransposition = by_transposition! {
+        Tensor64x64Any, DType::BF16 => bf16, MATMUL_TENSOR_64X64_ANY_NN_BF16 MATMUL_TENSOR_64X64_ANY_NT_BF16 MATMUL_TENSOR_64X64_ANY_TN_BF16 MATMUL_TENSOR_64X64_ANY_TT_BF16;
+        Tensor64x64Any, DType::F16 => f16, MATMUL_TENSOR_64X64_ANY_NN_F16 MATMUL_TENSOR_64X64_ANY_NT_F16 MATMUL_TENSOR_64X64_ANY_TN_F16 MATMUL_TENSOR_64X64_ANY_TT_F16;
+        Tensor64x64Any, _ => tf32, MATMUL_TENSOR_64X64_ANY_NN_TF32 MATMUL_TENSOR_64X64_ANY_NT_TF32 MATMUL_TENSOR_64X64_ANY_TN_TF32 MATMUL_TENSOR_64X64_ANY_TT_TF32;
+        Tensor64x64, DType::BF16 => bf16, MATMUL_TENSOR_64X64_NN_BF16 MATMUL_TENSOR_64X64_NT_BF16 MATMUL_TENSOR_64X64_TN_BF16 MATMUL_TENSOR_64X64_TT_BF16;
+        Tensor64x64, DType::F16 => f16, MATMUL_TENSOR_64X64_NN_F16 MATMUL_TENSOR_64X64_NT_F16 MATMUL_TENSOR_64X64_TN_F16 MATMUL_TENSOR_64X64_TT_F16;
+        Tensor64x64, _ => tf32, MATMUL_TENSOR_64X64_NN_TF32 MATMUL_TENSOR_64X64_NT_TF32 MATMUL_TENSOR_64X64_TN_TF32 MATMUL_TENSOR_64X64_TT_TF32;
+        Tensor128x64, DType::BF16 => bf16, MATMUL_TENSOR_128X64_NN_BF16 MATMUL_TENSOR_128X64_NT_BF16 MATMUL_TENSOR_128X64_TN_BF16 MATMUL_TENSOR_128X64_TT_BF16;
+        Tensor128x64, DType::F16 => f16, MATMUL_TENSOR_128X64_NN_F16 MATMUL_TENSOR_128X64_NT_F16 MATMUL_TENSOR_128X64_TN_F16 MATMUL_TENSOR_128X64_TT_F16;
+        Tensor128x64, _ => tf32, MATMUL_TENSOR_128X64_NN_TF32 MATMUL_TENSOR_128X64_NT_TF32 MATMUL_TENSOR_128X64_TN_TF32 MATMUL_TENSOR_128X64_TT_TF32;
+        Tensor128x128, DType::BF16 => bf16, MATMUL_TENSOR_128X128_NN_BF16 MATMUL_TENSOR_128X128_NT_BF16 MATMUL_TENSOR_128X128_TN_BF16 MATMUL_TENSOR_128X128_TT_BF16;
+        Tensor128x128, DType::F16 => f16, MATMUL_TENSOR_128X128_NN_F16 MATMUL_TENSOR_128X128_NT_F16 MATMUL_TENSOR_128X128_TN_F16 MATMUL_TENSOR_128X128_TT_F16;
+        Tensor128x128, _ => tf32, MATMUL_TENSOR_128X128_NN_TF32 MATMUL_TENSOR_128X128_NT_TF32 MATMUL_TENSOR_128X128_TN_TF32 MATMUL_TENSOR_128X128_TT_TF32;
+        Tensor128x256, DType::BF16 => bf16, MATMUL_TENSOR_128X256_NN_BF16 MATMUL_TENSOR_128X256_NT_BF16 MATMUL_TENSOR_128X256_TN_BF16 MATMUL_TENSOR_128X256_TT_BF16;
+        Tensor128x256, DType::F16 => f16, MATMUL_TENSOR_128X256_NN_F16 MATMUL_TENSOR_128X256_NT_F16 MATMUL_TENSOR_128X256_TN_F16 MATMUL_TENSOR_128X256_TT_F16;
+        Tensor128x256, _ => tf32, MATMUL_TENSOR_128X256_NN_TF32 MATMUL_TENSOR_128X256_NT_TF32 MATMUL_TENSOR_128X256_TN_TF32 MATMUL_TENSOR_128X256_TT_TF32;
     };
     tensor[usize::from(p.trans_a == 1)][usize::from(p.trans_b == 1)]
 }

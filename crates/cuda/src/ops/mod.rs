@@ -15,6 +15,7 @@ mod pool;
 mod random;
 pub mod reduce;
 pub mod softmax;
+mod tensor_tile;
 
 use kiln_core::DType;
 use kiln_kernels::{Kernel, PerFloat};

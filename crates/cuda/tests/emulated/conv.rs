@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
 use kiln_core::{DType, Error, Float, Shape};
 use kiln_cpu::Cpu;
-use kiln_cuda::conv::{Algorithm, Pass, Tile, choose};
+use kiln_cuda::conv::{Algorithm, Pass, TensorTile, Tile, choose};
 use kiln_cuda::{Cuda, Options};
 use std::collections::BTreeSet;
 
@@ -127,7 +127,9 @@ fn bound<T: Float>(algorithm: Algorithm, n: usize, absolute: f64, largest: f64, 
     let (unit, n) = (2f64.powi(-24), n as f64);
     let sum = match algorithm {
         Algorithm::Winograd(_) => (n + 12.0) * unit * 81.0 * n * largest,
-        Algorithm::Tensor(_) if T::DTYPE == DType::F32 => (n + 2.0) * unit * absolute + 2f64.powi(-10) * absolute,
+        Algorithm::Tensor(_) | Algorithm::Padded if T::DTYPE == DType::F32 => {
+            (n + 2.0) * unit * absolute + 2f64.powi(-10) * absolute
+        }
         _ => (n + 2.0) * unit * absolute,
     };
     let store = match T::DTYPE {
@@ -244,6 +246,15 @@ fn corpus() -> Vec<Shapes> {
             padding: [0, 1, 1],
             groups: 1,
         },
+        // Channels of whole steps, for the large tiles of tensor cores: rows and columns past a tile, several steps of a tap,
+        // groups, strides and dilations, a window larger than its image, the most taps and one more.
+        plane([2, 9, 8, 32], 96, 1, 0),
+        plane([1, 5, 6, 64], 32, 3, 1).stride(2),
+        plane([1, 3, 4, 32], 160, 3, 1),
+        plane([1, 6, 5, 64], 64, 3, 2).dilation(2).groups(2),
+        plane([1, 2, 3, 32], 32, 5, 2),
+        plane([1, 1, 12, 32], 32, 9, 4),
+        plane([1, 1, 12, 32], 32, 10, 5),
         // Nothing to do, or nothing but a bias.
         plane([0, 5, 5, 8], 8, 3, 1),
         plane([2, 0, 3, 8], 8, 1, 1),
@@ -254,8 +265,8 @@ fn corpus() -> Vec<Shapes> {
 fn every_variant_in_f32() {
     let cuda = cuda();
     let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<f32>(&cuda, s)).collect();
-    // All variants and passes, but Winograd has no weight gradient.
-    assert_eq!(ran.len(), 9 * 3 - 2, "{ran:?}");
+    // All variants and passes, but Winograd has no weight gradient, and padding no data gradient.
+    assert_eq!(ran.len(), 11 * 3 - 3, "{ran:?}");
 }
 
 #[test]
@@ -263,7 +274,7 @@ fn every_variant_in_halves() {
     let cuda = cuda();
     let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<bf16>(&cuda, s)).collect();
     // Halves have neither Winograd nor the large tile without tensor cores.
-    assert_eq!(ran.len(), 6 * 3, "{ran:?}");
+    assert_eq!(ran.len(), 8 * 3 - 1, "{ran:?}");
     for shapes in corpus().iter().step_by(if full() { 1 } else { 3 }) {
         variants::<f16>(&cuda, shapes);
     }
@@ -320,7 +331,10 @@ fn tf32_is_a_choice() {
     let ([first, second], ..) = operands(Pass::Forward, &p);
     let (x, w) = (values::<f32>(first, 1), values::<f32>(second, 2));
     let (small, mut seen) = (Tile::Small, Vec::new());
-    for (tf32, variant) in [(false, Algorithm::Tiled(small)), (true, Algorithm::Tensor(small))] {
+    for (tf32, variant) in [
+        (false, Algorithm::Tiled(small)),
+        (true, Algorithm::Tensor(TensorTile::T64x64)),
+    ] {
         let cuda = with(Options {
             tf32,
             ..Options::default()
@@ -390,7 +404,7 @@ fn winograd_keeps_what_is_not_finite_in_its_windows() {
 /// The variants that the table chooses for the layers of well-known models.
 #[test]
 fn the_table() {
-    use Algorithm::{Depthwise, Naive, Shallow, Tensor, Tiled, Winograd};
+    use Algorithm::{Depthwise, Naive, Padded, Shallow, Tensor, Tiled, Winograd};
     let sms = 132;
     let check = |shapes: Shapes, dtype, tf32, want: [Algorithm; 3]| {
         let p = shapes.params();
@@ -405,25 +419,40 @@ fn the_table() {
         }
     };
     let (small, large) = (Tile::Small, Tile::Large);
+    let [t64, t128x64, t128] = TensorTile::ALL;
     // ResNet: the stem, a 3 × 3, a 1 × 1 with a stride, the last stage.
     let stem = plane([32, 224, 224, 3], 64, 7, 3).stride(2);
     check(stem, DType::F32, false, [Shallow; 3]);
-    check(stem, DType::BF16, false, [Shallow; 3]);
-    let middle = plane([32, 28, 28, 128], 128, 3, 1);
-    check(middle, DType::BF16, false, [Tensor(large); 3]);
+    check(stem, DType::BF16, false, [Padded, Shallow, Padded]);
+    check(stem, DType::F32, true, [Padded, Shallow, Padded]);
+    let middle = plane([64, 28, 28, 128], 128, 3, 1);
+    check(middle, DType::BF16, false, [Tensor(t128); 3]);
     check(
         middle,
         DType::F32,
         false,
         [Winograd(large), Winograd(large), Tiled(large)],
     );
-    check(middle, DType::F32, true, [Tensor(large); 3]);
+    check(middle, DType::F32, true, [Tensor(t128); 3]);
     let exact = Options {
         exact_convolutions: true,
         ..Options::default()
     };
     let got = PASSES.map(|pass| choose(pass, &middle.params(), DType::F32, &exact, sms));
     assert_eq!(got, [Tiled(large); 3]);
+    // Few channels take the narrow tile; 16 are too few for a whole step of its data gradient.
+    check(
+        plane([32, 56, 56, 64], 64, 3, 1),
+        DType::BF16,
+        false,
+        [Tensor(t128x64), Tensor(t128x64), Tensor(t64)],
+    );
+    check(
+        plane([32, 56, 56, 16], 16, 3, 1),
+        DType::BF16,
+        false,
+        [Tensor(t128x64), Tensor(t64), Tensor(t64)],
+    );
     let down = plane([32, 56, 56, 256], 512, 1, 0).stride(2);
     check(down, DType::F32, false, [Tiled(large); 3]);
     // ResNeXt's groups of 4, MobileNet, EfficientNet's 5 × 5 with a stride.

@@ -24,11 +24,16 @@ fn sizes(algorithm: Algorithm) -> Vec<[usize; 3]> {
         [7, 64, 0],
         [48, 24, 72],
     ];
-    if algorithm.side() >= 64 {
+    let [rows, columns] = algorithm.tile();
+    if columns >= 64 {
         sizes.extend([[63, 66, 34], [65, 63, 64], [1, 127, 129]]);
     }
-    if algorithm.side() == 128 {
+    if rows == 128 {
         sizes.extend([[127, 129, 33], [129, 40, 100]]);
+    }
+    // Rows of multiples of 16 bytes, inside of a tile and past it along both.
+    if algorithm.is_tensor() {
+        sizes.extend([[8, 8, 8], [120, 56, 32], [136, 72, 40], [16, columns as usize + 8, 96]]);
     }
     sizes
 }
@@ -164,7 +169,7 @@ fn rows_of_every_alignment() {
 fn any_product() -> impl Strategy<Value = (Algorithm, u32, DType, Product)> {
     let side = || {
         prop::sample::select(vec![
-            1usize, 2, 6, 8, 17, 31, 32, 33, 40, 63, 64, 65, 66, 101, 127, 128, 129,
+            1usize, 2, 6, 8, 17, 31, 32, 33, 40, 63, 64, 65, 66, 72, 101, 127, 128, 129, 136, 264,
         ])
     };
     let depth = prop_oneof![1 => Just(0usize), 16 => side(), 1 => Just(257usize)];
@@ -217,14 +222,13 @@ fn every_variant_computes_any_product() {
 #[test]
 fn variants_keep_what_is_not_finite_where_it_belongs() {
     let cuda = cuda();
-    let (m, n, k) = (35, 37, 41);
-    let (p, [_, _, c]) = Product::of([m, n, k], [false, false]).params();
-    for dtype in FLOATS {
+    for (dtype, [m, n, k]) in FLOATS.into_iter().flat_map(|d| [(d, [35, 37, 41]), (d, [35, 40, 48])]) {
+        let (p, [_, _, c]) = Product::of([m, n, k], [false, false]).params();
         let mut a = values(m * k, 1);
         a[2 * k + 3] = f64::NAN;
         a[34 * k + 40] = f64::INFINITY;
         let (a, b) = (upload(&cuda, dtype, &a), upload(&cuda, dtype, &vec![1.0; k * n]));
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.fits(&p, dtype)) {
             let mut c = cuda.alloc(dtype, c.size()).expect("room");
             cuda.matmul_with(Plan::new(algorithm), &p, &a, &b, None, &mut c)
                 .expect("it runs");
@@ -243,24 +247,28 @@ fn variants_keep_what_is_not_finite_where_it_belongs() {
 /// TF32 keeps 10 bits of fraction: a variant on tensor cores rounds operands of f32, to nearest; the others do not.
 #[test]
 fn tf32_rounds_and_f32_does_not() {
-    let (p, _) = Product::of([1, 1, 1], [false, false]).params();
+    // Rows of 16 bytes, for every variant.
+    let (p, _) = Product::of([1, 4, 4], [false, false]).params();
     let cuda = cuda();
     let just_below = 1.0 + 2f32.powi(-10) - 2f32.powi(-20);
     let (a, b) = (
-        cuda.upload(&[just_below]).expect("room"),
-        cuda.upload(&[1.0f32]).expect("room"),
+        cuda.upload(&[just_below, 0.0, 0.0, 0.0]).expect("room"),
+        cuda.upload(&[1.0f32; 16]).expect("room"),
     );
     for algorithm in Algorithm::ALL {
-        let mut c = cuda.alloc(DType::F32, 1).expect("room");
+        let mut c = cuda.alloc(DType::F32, 4).expect("room");
         cuda.matmul_with(Plan::new(algorithm), &p, &a, &b, None, &mut c)
             .expect("it runs");
-        let rounded = matches!(algorithm, Algorithm::Tensor64 | Algorithm::Tensor128);
-        let expected = if rounded { 1.0 + 2f32.powi(-10) } else { just_below };
-        assert_eq!(cuda.download::<f32>(&c), Ok(vec![expected]), "{algorithm:?}");
+        let expected = if algorithm.is_tensor() {
+            1.0 + 2f32.powi(-10)
+        } else {
+            just_below
+        };
+        assert_eq!(cuda.download::<f32>(&c), Ok(vec![expected; 4]), "{algorithm:?}");
     }
-    let mut c = cuda.alloc(DType::F32, 1).expect("room");
+    let mut c = cuda.alloc(DType::F32, 4).expect("room");
     cuda.matmul(&p, &a, &b, &mut c).expect("it runs");
-    assert_eq!(cuda.download::<f32>(&c), Ok(vec![just_below]), "f32 means f32");
+    assert_eq!(cuda.download::<f32>(&c), Ok(vec![just_below; 4]), "f32 means f32");
 }
 
 /// The backend's result is that of the variant which its plan names, bit for bit.

@@ -1,9 +1,9 @@
 //! Matrix products and the linear layer's fused form.
 
 use super::activation::{Fused, activate, activation_grad};
-use crate::autograd::{Cast, Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
 use crate::tensor::same_dtype;
-use crate::{Backend, Error, Result, Tensor};
+use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, MatmulParams, Op};
 
 #[compiled_once]
@@ -241,10 +241,27 @@ struct Linear<B: Backend> {
     fused: Fused,
 }
 
+impl<B: Backend> Linear<B> {
+    /// The gradients of weight and bias from that of the result before its activation, in one op.
+    fn weight_grad(&self, g: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
+        let (p, shape) = MatmulParams::new("linear_weight_grad", g.shape(), self.x.shape(), true, false)?;
+        let bias = Shape::new(&shape[..1])?;
+        let (mut dw, mut db) = (g.alloc_like(shape)?, g.alloc_like(bias)?);
+        let backend = g.backend();
+        backend.linear_weight_grad(&p, g.buffer(), self.x.buffer(), &mut dw, &mut db)?;
+        let tensor = |buffer, shape| Tensor::from_buffer(backend, buffer, shape);
+        Ok((tensor(dw, shape), tensor(db, bias)))
+    }
+}
+
 impl<B: Backend> Rule<B> for Linear<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let g = activation_grad(self.fused, cx)?;
         let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
+        if self.bias && cx.needs(1) && cx.needs(2) && !is_grad_enabled() {
+            let (dw, db) = self.weight_grad(&g)?;
+            return Ok(vec![dx, Some(dw), Some(db)]);
+        }
         let dw = cx.needs(1).then(|| g.matmul_t(&self.x, true, false)).transpose()?;
         let mut grads = vec![dx, dw];
         if self.bias {

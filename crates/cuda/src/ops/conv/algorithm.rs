@@ -1,5 +1,7 @@
 //! The kernel variants of a convolution, by name.
 
+use crate::ops::tensor_tile::TensorTile as Shape;
+
 /// The three ops of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
@@ -11,13 +13,37 @@ pub enum Pass {
     WeightGrad,
 }
 
-/// The size of a tile of the products.
+/// The size of a tile of the products, in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tile {
     /// 64 × 64: for results with few tiles.
     Small,
     /// 128 × 128: each element that is read takes part in more products.
     Large,
+}
+
+/// The size of a tile of the products on tensor cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorTile {
+    /// 64 × 64: for results with few tiles, and for data gradients whose channels are no multiples of 64 bytes.
+    T64x64,
+    /// 128 × 64: for results with few channels.
+    T128x64,
+    /// 128 × 128: each element that is read takes part in more products.
+    T128x128,
+}
+
+impl TensorTile {
+    /// All tiles.
+    pub const ALL: [TensorTile; 3] = [TensorTile::T64x64, TensorTile::T128x64, TensorTile::T128x128];
+
+    pub(super) fn shape(self) -> Shape {
+        match self {
+            TensorTile::T64x64 => Shape::T64X64,
+            TensorTile::T128x64 => Shape::T128X64,
+            TensorTile::T128x128 => Shape::T128X128,
+        }
+    }
 }
 
 /// The kernel variants, which all compute the same.
@@ -28,7 +54,10 @@ pub enum Algorithm {
     /// Products of gathered tiles in shared memory and registers.
     Tiled(Tile),
     /// Products of gathered tiles on tensor cores: bf16 and f16, and f32 with [`Options::tf32`](crate::Options::tf32).
-    Tensor(Tile),
+    Tensor(TensorTile),
+    /// On tensor cores, for input channels of less than 16 bytes in one group, which are padded to 16: forward and weight
+    /// gradient, in the tile of the least modelled time.
+    Padded,
     /// Direct, for at most 4 input channels.
     Shallow,
     /// Direct, for one input channel a group.
@@ -40,12 +69,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All variants.
-    pub const ALL: [Algorithm; 9] = [
+    pub const ALL: [Algorithm; 11] = [
         Algorithm::Naive,
         Algorithm::Tiled(Tile::Small),
         Algorithm::Tiled(Tile::Large),
-        Algorithm::Tensor(Tile::Small),
-        Algorithm::Tensor(Tile::Large),
+        Algorithm::Tensor(TensorTile::T64x64),
+        Algorithm::Tensor(TensorTile::T128x64),
+        Algorithm::Tensor(TensorTile::T128x128),
+        Algorithm::Padded,
         Algorithm::Shallow,
         Algorithm::Depthwise,
         Algorithm::Winograd(Tile::Small),
@@ -58,8 +89,10 @@ impl Algorithm {
             Algorithm::Naive => "naive",
             Algorithm::Tiled(Tile::Small) => "tiled64",
             Algorithm::Tiled(Tile::Large) => "tiled128",
-            Algorithm::Tensor(Tile::Small) => "tensor64",
-            Algorithm::Tensor(Tile::Large) => "tensor128",
+            Algorithm::Tensor(TensorTile::T64x64) => "tensor64x64",
+            Algorithm::Tensor(TensorTile::T128x64) => "tensor128x64",
+            Algorithm::Tensor(TensorTile::T128x128) => "tensor128x128",
+            Algorithm::Padded => "padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Depthwise => "depthwise",
             Algorithm::Winograd(Tile::Small) => "winograd64",

@@ -1,7 +1,9 @@
 //! The choice of a kernel for a convolution, by its shape, its dtype and the device.
 
-use super::algorithm::{Algorithm, Pass, Tile};
+use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::padded::padded;
 use crate::Options;
+use crate::ops::tensor_tile::{part_counts, parts_clocks};
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;
 
@@ -35,6 +37,18 @@ const REMAINDERS: u64 = 64;
 
 /// The fewest positions of a split of a weight gradient for which a large tile pays.
 const LONG_SPLIT: u64 = 512;
+
+/// Positions below which the launches that pad channels cost more than tensor cores save. Estimated from the arithmetic and
+/// the launch latency of an H100, not measured.
+const PADDED_POSITIONS: u64 = 4096;
+/// Most taps in a dimension of the tensor-core variants, which keep those inside of the image as bits (`MOST_TAPS` of
+/// `conv_tensor.cuh`).
+const TENSOR_TAPS: u32 = 9;
+
+/// A weight gradient's parts have at least this many positions, …
+pub(super) const SPLIT_POSITIONS: u64 = 128;
+/// … and take no more than this many elements of scratch.
+pub(super) const SPLIT_SCRATCH: u64 = 1 << 24;
 
 /// Sizes of one pass seen as a product.
 #[derive(Clone, Copy, Debug)]
@@ -110,14 +124,25 @@ impl Algorithm {
                 let large = dtype == DType::F32 && fours(p);
                 small(p) && tiles(64) && (tile == Tile::Small || large)
             }
-            Algorithm::Tensor(_) => {
+            Algorithm::Tensor(tile) => {
+                let shape = tile.shape();
                 let chunk = 16 / dtype.size();
-                let (inner, outer) = (p.group_in().is_multiple_of(chunk), p.group_out().is_multiple_of(chunk));
-                let whole = match pass {
-                    Pass::Forward => inner && p.group_out().is_multiple_of(2),
-                    _ => inner && outer,
+                let (inner, outer) = (p.group_in(), p.group_out());
+                let whole = match (pass, tile) {
+                    (Pass::Forward, _) => inner.is_multiple_of(chunk) && outer.is_multiple_of(2),
+                    // A stage of the larger tiles is 64 bytes of the channels of one tap.
+                    (Pass::DataGrad, TensorTile::T128x64 | TensorTile::T128x128) => {
+                        inner.is_multiple_of(chunk) && outer.is_multiple_of(4 * chunk)
+                    }
+                    _ => inner.is_multiple_of(chunk) && outer.is_multiple_of(chunk),
                 };
-                small(p) && tiles(64) && whole
+                let short = pass == Pass::WeightGrad || p.window.kernel.iter().all(|&k| k <= TENSOR_TAPS);
+                small(p) && tiles(shape.rows.min(shape.columns)) && whole && short
+            }
+            Algorithm::Padded => {
+                let few = p.groups == 1 && (p.in_channels as usize) < 16 / dtype.size() && p.in_channels > 0;
+                let tensor = Algorithm::Tensor(TensorTile::T64x64);
+                few && pass != Pass::DataGrad && tensor.fits(pass, &padded(p, dtype), dtype)
             }
             Algorithm::Shallow => {
                 let short = match pass {
@@ -172,7 +197,8 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | variant | where |
 /// |---|---|
 /// | depthwise | one input channel a group, several groups |
-/// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
+/// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32), at most 9 taps in a dimension |
+/// | padded | as tensor, with 2 or more input channels of less than 16 bytes, one group, 4096 positions; no data gradient |
 /// | shallow | at most 4 input channels, one group |
 /// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out and 1024 positions, unless convolutions must be exact |
 /// | tiled | groups of at least 8 channels, in and out, or one group |
@@ -181,7 +207,8 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// The data gradient multiplies the positions of each remainder by the stride separately. Where there are many remainders and
 /// each has few positions, the variants that multiply tiles are left out.
 ///
-/// Products take large tiles when there are enough of them for every multiprocessor.
+/// Products take large tiles when there are enough of them for every multiprocessor; those on tensor cores take the tile of
+/// the least modelled time.
 pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multiprocessors: u32) -> Algorithm {
     let size = product(pass, p);
     let tiles = size.rows.div_ceil(128).saturating_mul(size.columns.div_ceil(128));
@@ -202,7 +229,16 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && size.rows >= WINOGRAD_POSITIONS;
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
-        (Algorithm::Tensor(tile), !thin && (options.tf32 || dtype != DType::F32)),
+        (
+            Algorithm::Tensor(tensor_tile(pass, p, dtype, multiprocessors)),
+            !thin && (options.tf32 || dtype != DType::F32),
+        ),
+        (
+            Algorithm::Padded,
+            p.in_channels > 1
+                && product(Pass::Forward, p).rows >= PADDED_POSITIONS
+                && (options.tf32 || dtype != DType::F32),
+        ),
         (Algorithm::Shallow, true),
         (Algorithm::Winograd(tile), many && !options.exact_convolutions),
         (Algorithm::Tiled(tile), !narrow && !thin),
@@ -210,4 +246,52 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     ];
     let found = candidates.iter().find(|(a, wanted)| *wanted && a.fits(pass, p, dtype));
     found.map_or(Algorithm::Naive, |&(a, _)| a)
+}
+
+/// The tile of the least modelled time for a convolution on tensor cores.
+pub(super) fn tensor_tile(pass: Pass, p: &ConvParams, dtype: DType, multiprocessors: u32) -> TensorTile {
+    let fitting = |t: &TensorTile| Algorithm::Tensor(*t).fits(pass, p, dtype);
+    let clocks = |t: TensorTile| tensor_parts(t, pass, p, dtype, multiprocessors).1;
+    let tiles = TensorTile::ALL.into_iter().filter(fitting);
+    let best = tiles.min_by(|a, b| clocks(*a).total_cmp(&clocks(*b)));
+    best.unwrap_or(TensorTile::T64x64)
+}
+
+/// The parts of a sum on tensor cores, more than one in weight gradients alone, and the modelled clocks of a convolution
+/// made so.
+pub(super) fn tensor_parts(
+    tile: TensorTile,
+    pass: Pass,
+    p: &ConvParams,
+    dtype: DType,
+    multiprocessors: u32,
+) -> (u64, f64) {
+    let (size, shape, sms) = (product(pass, p), tile.shape(), u64::from(multiprocessors));
+    let blocks = shape.tiles(size.rows, size.columns).saturating_mul(size.parts);
+    let positions = product(Pass::Forward, p).rows;
+    let depth = match pass {
+        Pass::Forward => (p.window.taps() * p.group_in()) as u64,
+        // The taps of a position are divided among the remainders by the stride.
+        Pass::DataGrad => {
+            let classes = (size.parts / u64::from(p.groups)).max(1);
+            ((p.window.taps() * p.group_out()) as u64).div_ceil(classes)
+        }
+        Pass::WeightGrad => positions,
+    };
+    let most = match pass {
+        Pass::WeightGrad => {
+            let len = size.rows.saturating_mul(size.columns).saturating_mul(size.parts).max(1);
+            (positions / SPLIT_POSITIONS)
+                .min(SPLIT_SCRATCH / len)
+                .min(GRID_YZ / size.parts.max(1))
+        }
+        _ => 1,
+    };
+    let clocks = |parts: u64| {
+        let steps = (depth.div_ceil(parts) * dtype.size() as u64).div_ceil(64);
+        let sums = size.rows.saturating_mul(size.columns).saturating_mul(size.parts);
+        shape.clocks(blocks.saturating_mul(parts), steps, sms) + parts_clocks(sums, parts, sms)
+    };
+    let timed = part_counts(most).map(|parts| (parts, clocks(parts)));
+    timed.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, f64::INFINITY))
 }

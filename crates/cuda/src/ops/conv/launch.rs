@@ -1,7 +1,7 @@
 //! The launches of each variant of a convolution.
 
-use super::algorithm::{Algorithm, Pass, Tile};
-use super::choose::{GRID_YZ, fours, product};
+use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::choose::{GRID_YZ, SPLIT_POSITIONS, SPLIT_SCRATCH, fours, product, tensor_parts};
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;
@@ -15,12 +15,8 @@ use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
 
 /// Blocks per multiprocessor of kernels that stride over their elements.
 pub(super) const WAVES: u32 = 32;
-/// A weight gradient is split until every multiprocessor has this many blocks, …
+/// A weight gradient that is not on tensor cores is split until every multiprocessor has this many blocks.
 const SPLIT_BLOCKS: u64 = 4;
-/// … but a split has at least this many positions, …
-const SPLIT_POSITIONS: u64 = 128;
-/// … and the parts take no more than this many elements of scratch.
-const SPLIT_SCRATCH: u64 = 1 << 24;
 
 pub(super) fn geometry(x: u64, y: u64, z: u64, threads: u32) -> Geometry {
     Geometry {
@@ -85,52 +81,36 @@ fn tiled(pass: Pass, tile: Tile, packed: bool, dtype: DType) -> &'static Kernel 
 }
 
 /// The kernel of a product on tensor cores.
-fn tensor(pass: Pass, tile: Tile, dtype: DType) -> &'static Kernel {
+#[rustfmt::skip]
+fn tensor(pass: Pass, tile: TensorTile, dtype: DType) -> &'static Kernel {
     use {conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f};
     match (pass, tile) {
-        (Pass::Forward, Tile::Large) => by_dtype!(
-            dtype,
-            f::CONV_TENSOR_LARGE_F32,
-            b::CONV_TENSOR_LARGE_BF16,
-            h::CONV_TENSOR_LARGE_F16
-        ),
-        (Pass::DataGrad, Tile::Large) => by_dtype!(
-            dtype,
-            f::CONV_TENSOR_DATA_GRAD_LARGE_F32,
-            b::CONV_TENSOR_DATA_GRAD_LARGE_BF16,
-            h::CONV_TENSOR_DATA_GRAD_LARGE_F16
-        ),
-        (Pass::WeightGrad, Tile::Large) => by_dtype!(
-            dtype,
-            f::CONV_TENSOR_WEIGHT_PARTS_LARGE_F32,
-            b::CONV_TENSOR_WEIGHT_PARTS_LARGE_BF16,
-            h::CONV_TENSOR_WEIGHT_PARTS_LARGE_F16
-        ),
-        (Pass::Forward, Tile::Small) => {
-            by_dtype!(dtype, f::CONV_TENSOR_F32, b::CONV_TENSOR_BF16, h::CONV_TENSOR_F16)
-        }
-        (Pass::DataGrad, Tile::Small) => by_dtype!(
-            dtype,
-            f::CONV_TENSOR_DATA_GRAD_F32,
-            b::CONV_TENSOR_DATA_GRAD_BF16,
-            h::CONV_TENSOR_DATA_GRAD_F16
-        ),
-        (Pass::WeightGrad, Tile::Small) => by_dtype!(
-            dtype,
-            f::CONV_TENSOR_WEIGHT_PARTS_F32,
-            b::CONV_TENSOR_WEIGHT_PARTS_BF16,
-            h::CONV_TENSOR_WEIGHT_PARTS_F16
-        ),
+        (Pass::Forward, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_64X64_F32, b::CONV_TENSOR_64X64_BF16, h::CONV_TENSOR_64X64_F16),
+        (Pass::Forward, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_128X64_F32, b::CONV_TENSOR_128X64_BF16, h::CONV_TENSOR_128X64_F16),
+        (Pass::Forward, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_128X128_F32, b::CONV_TENSOR_128X128_BF16, h::CONV_TENSOR_128X128_F16),
+        (Pass::DataGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_64X64_F32, b::CONV_TENSOR_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_DATA_GRAD_64X64_F16),
+        (Pass::DataGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X64_F32, b::CONV_TENSOR_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_DATA_GRAD_128X64_F16),
+        (Pass::DataGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X128_F32, b::CONV_TENSOR_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_DATA_GRAD_128X128_F16),
+        (Pass::WeightGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_64X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_64X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_64X64_F16),
+        (Pass::WeightGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X64_F16),
+        (Pass::WeightGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X128_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X128_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X128_F16),
     }
 }
 
-/// The kernel of a variant that multiplies tiles, the edge of a tile, and the threads of a block.
-fn tiles(algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, u64, u32)> {
+/// The kernel of a variant that multiplies tiles, the rows and columns of a tile, and the threads of a block.
+pub(super) fn tiles(
+    algorithm: Algorithm,
+    pass: Pass,
+    p: &ConvParams,
+    dtype: DType,
+) -> Option<(&'static Kernel, [u64; 2], u32)> {
     match algorithm {
-        Algorithm::Tiled(Tile::Small) => Some((tiled(pass, Tile::Small, fours(p), dtype), 64, 256)),
-        Algorithm::Tiled(Tile::Large) => Some((tiled(pass, Tile::Large, true, dtype), 128, 256)),
-        Algorithm::Tensor(Tile::Small) => Some((tensor(pass, Tile::Small, dtype), 64, 128)),
-        Algorithm::Tensor(Tile::Large) => Some((tensor(pass, Tile::Large, dtype), 128, 256)),
+        Algorithm::Tiled(Tile::Small) => Some((tiled(pass, Tile::Small, fours(p), dtype), [64; 2], 256)),
+        Algorithm::Tiled(Tile::Large) => Some((tiled(pass, Tile::Large, true, dtype), [128; 2], 256)),
+        Algorithm::Tensor(tile) => {
+            let shape = tile.shape();
+            Some((tensor(pass, tile, dtype), [shape.rows, shape.columns], shape.threads))
+        }
         _ => None,
     }
 }
@@ -165,11 +145,12 @@ impl Cuda {
             return Ok(());
         }
         let size = product(Pass::Forward, p);
-        if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::Forward, p, dtype) {
-            let (rows, columns) = (size.rows.div_ceil(edge), size.columns.div_ceil(edge));
+        if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::Forward, p, dtype) {
+            let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
             return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
         }
         match algorithm {
+            Algorithm::Padded => self.padded_forward(p, x, w, bias, y),
             Algorithm::Winograd(tile) => self.winograd(Pass::Forward, tile, p, x, w, bias, y),
             Algorithm::Shallow => {
                 let outputs = u64::from(p.out_channels).div_ceil(16);
@@ -200,8 +181,8 @@ impl Cuda {
             return Ok(());
         }
         let size = product(Pass::DataGrad, p);
-        if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::DataGrad, p, dtype) {
-            let (rows, columns) = (size.rows.div_ceil(edge), size.columns.div_ceil(edge));
+        if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::DataGrad, p, dtype) {
+            let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
             return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
         }
         let positions = len / u64::from(p.in_channels);
@@ -238,12 +219,15 @@ impl Cuda {
         if len == 0 {
             return Ok(());
         }
+        if algorithm == Algorithm::Padded {
+            return self.padded_weight_grad(p, g, x, dw);
+        }
         let size = product(Pass::WeightGrad, p);
         let outputs = u64::from(p.out_channels);
         // The kernel, its threads, and its grid for one split: the splits go to y or z.
         let (kernel, threads, grid, along) =
-            if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::WeightGrad, p, dtype) {
-                let grid = [size.columns.div_ceil(edge), size.rows.div_ceil(edge), size.parts];
+            if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::WeightGrad, p, dtype) {
+                let grid = [size.columns.div_ceil(tile[1]), size.rows.div_ceil(tile[0]), size.parts];
                 (kernel, threads, grid, 2)
             } else if algorithm == Algorithm::Shallow {
                 let kernel = instance(&shallow::CONV_SHALLOW_WEIGHT_PARTS, dtype);
@@ -263,7 +247,10 @@ impl Cuda {
                     &args,
                 );
             };
-        let splits = self.splits(p, grid, grid[along], len);
+        let splits = match algorithm {
+            Algorithm::Tensor(tile) => tensor_parts(tile, Pass::WeightGrad, p, dtype, self.multiprocessors()).0,
+            _ => self.splits(p, grid, grid[along], len),
+        };
         let mut scratch = match splits == 1 && dtype == DType::F32 {
             true => None,
             false => Some(self.scratch(DType::F32, (splits * len) as usize)?),

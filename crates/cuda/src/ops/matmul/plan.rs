@@ -1,5 +1,7 @@
 //! The choice of a kernel for a product, and of the number of its parts.
 
+use super::fastest::fastest;
+use crate::ops::tensor_tile::TensorTile;
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
@@ -14,21 +16,30 @@ pub enum Algorithm {
     Registers64,
     /// Tiles of 128×128, 8×8 a thread in registers, shared memory double-buffered.
     Registers128,
-    /// Tiles of 64×64 on tensor cores, fed by asynchronous copies.
-    Tensor64,
-    /// Tiles of 128×128 on tensor cores, fed by asynchronous copies.
-    Tensor128,
+    /// Tiles of 64×64 on tensor cores, fed by asynchronous copies as wide as the rows of the operands allow.
+    Tensor64x64Any,
+    /// Tiles of 64×64 on tensor cores, fed by asynchronous copies of 16 bytes, as those below.
+    Tensor64x64,
+    /// Tiles of 128×64 on tensor cores, for narrow results.
+    Tensor128x64,
+    /// Tiles of 128×128 on tensor cores.
+    Tensor128x128,
+    /// Tiles of 128×256 on tensor cores: each element that is read takes part in most products.
+    Tensor128x256,
 }
 
 impl Algorithm {
     /// All variants, from the plainest to the fastest.
-    pub const ALL: [Algorithm; 6] = [
+    pub const ALL: [Algorithm; 9] = [
         Algorithm::Naive,
         Algorithm::Tiled,
         Algorithm::Registers64,
         Algorithm::Registers128,
-        Algorithm::Tensor64,
-        Algorithm::Tensor128,
+        Algorithm::Tensor64x64Any,
+        Algorithm::Tensor64x64,
+        Algorithm::Tensor128x64,
+        Algorithm::Tensor128x128,
+        Algorithm::Tensor128x256,
     ];
 
     /// A name for benches: `naive`, `tiled`, `registers64`, …
@@ -38,18 +49,53 @@ impl Algorithm {
             Algorithm::Tiled => "tiled",
             Algorithm::Registers64 => "registers64",
             Algorithm::Registers128 => "registers128",
-            Algorithm::Tensor64 => "tensor64",
-            Algorithm::Tensor128 => "tensor128",
+            Algorithm::Tensor64x64Any => "tensor64x64-any",
+            Algorithm::Tensor64x64 => "tensor64x64",
+            Algorithm::Tensor128x64 => "tensor128x64",
+            Algorithm::Tensor128x128 => "tensor128x128",
+            Algorithm::Tensor128x256 => "tensor128x256",
         }
     }
 
     /// Rows and columns of the result that a block computes.
-    pub fn side(self) -> u64 {
+    pub fn tile(self) -> [u64; 2] {
         match self {
-            Algorithm::Naive => 1,
-            Algorithm::Tiled => 32,
-            Algorithm::Registers64 | Algorithm::Tensor64 => 64,
-            Algorithm::Registers128 | Algorithm::Tensor128 => 128,
+            Algorithm::Naive => [1; 2],
+            Algorithm::Tiled => [32; 2],
+            Algorithm::Registers64 => [64; 2],
+            Algorithm::Registers128 => [128; 2],
+            tensor => tensor.tensor_tile().map_or([1; 2], |t| [t.rows, t.columns]),
+        }
+    }
+
+    /// True if this variant multiplies on tensor cores, which round operands of f32 to TF32.
+    pub fn is_tensor(self) -> bool {
+        self.tensor_tile().is_some()
+    }
+
+    /// The tile of a variant on tensor cores.
+    pub(super) fn tensor_tile(self) -> Option<TensorTile> {
+        match self {
+            Algorithm::Naive | Algorithm::Tiled | Algorithm::Registers64 | Algorithm::Registers128 => None,
+            Algorithm::Tensor64x64Any | Algorithm::Tensor64x64 => Some(TensorTile::T64X64),
+            Algorithm::Tensor128x64 => Some(TensorTile::T128X64),
+            Algorithm::Tensor128x128 => Some(TensorTile::T128X128),
+            Algorithm::Tensor128x256 => Some(TensorTile::T128X256),
+        }
+    }
+
+    /// True if this variant can compute the product `p` in `dtype`: all but the tensor-core variants for rows of multiples
+    /// of 16 bytes take every product.
+    pub fn fits(self, p: &MatmulParams, dtype: DType) -> bool {
+        !self.is_tensor() || self == Algorithm::Tensor64x64Any || rows_aligned(p, dtype)
+    }
+
+    /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
+    pub(super) fn dynamic_shared(self) -> u32 {
+        match self {
+            // Three stages of 64 bytes for each row and column of the tile (`TensorTile::BYTES`).
+            Algorithm::Tensor128x256 => 3 * 64 * (128 + 256),
+            _ => 0,
         }
     }
 
@@ -60,7 +106,8 @@ impl Algorithm {
 
     /// The number of tiles of all results of a product.
     pub(super) fn tiles(self, p: &MatmulParams) -> u64 {
-        p.batches() as u64 * p.m.div_ceil(self.side()) * p.n.div_ceil(self.side())
+        let [rows, columns] = self.tile();
+        p.batches() as u64 * p.m.div_ceil(rows) * p.n.div_ceil(columns)
     }
 }
 
@@ -74,8 +121,8 @@ pub struct Plan {
 /// Parts of k are multiples of this, which is a multiple of every kernel's step and of the widest copies.
 const STEP: u64 = 32;
 /// The shortest part of k: with shorter ones, writing and reading partial sums costs more than the parts save.
-const SHORTEST_PART: u64 = 256;
-/// Blocks for each multiprocessor that a split product aims at: small tiles leave room for several.
+pub(super) const SHORTEST_PART: u64 = 256;
+/// Blocks for each multiprocessor that a split product of f32 aims at: small tiles leave room for several.
 const BLOCKS_EACH: u64 = 2;
 
 impl Plan {
@@ -110,26 +157,25 @@ impl Plan {
     /// | f32; at most 32×32; short k or many in a batch | tiled: larger tiles would be mostly empty |
     /// | f32; 128×128 tiles for every multiprocessor | registers128 |
     /// | f32, else | registers64 |
-    /// | bf16, f16, or f32 as TF32; rows of 16 bytes; 128×128 tiles for every multiprocessor | tensor128 |
-    /// | bf16, f16, or f32 as TF32; else | tensor64 |
+    /// | bf16, f16, or f32 as TF32; rows of 16 bytes | the tile and the parts of k of the least modelled time |
+    /// | bf16, f16, or f32 as TF32; else | tensor64x64-any |
     ///
     /// Rows that are no multiple of 16 bytes arrive by narrower copies, more of which have to be under way: that takes
-    /// the small tiles, of which more blocks run beside each other. Where tiles are too few for two blocks on each
-    /// multiprocessor, the sum along k is split, into parts of at least 256, by the variants that can. Every device that the
+    /// the small tiles, of which more blocks run beside each other. Where tiles are too few to fill the multiprocessors, the
+    /// sum along k is split, into parts of at least 256, by the variants that can. Every device that the
     /// kernels load on (compute capability 8.0) has the tensor cores they use.
     pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
         let p = &fold(p);
         let tensor = dtype != DType::F32 || tf32;
         let fills = |a: Algorithm| a.tiles(p) >= multiprocessors;
-        let algorithm = if p.k < 8 {
-            Algorithm::Naive
-        } else if tensor {
-            let large = rows_aligned(p, dtype) && fills(Algorithm::Tensor128);
-            if large {
-                Algorithm::Tensor128
-            } else {
-                Algorithm::Tensor64
-            }
+        if p.k < 8 {
+            return Self::new(Algorithm::Naive);
+        }
+        if tensor && rows_aligned(p, dtype) {
+            return fastest(p, dtype, multiprocessors);
+        }
+        let algorithm = if tensor {
+            Algorithm::Tensor64x64Any
         } else if p.m.max(p.n) <= 32 && (p.k <= 2 * SHORTEST_PART || fills(Algorithm::Tiled)) {
             Algorithm::Tiled
         } else if fills(Algorithm::Registers128) {
@@ -193,15 +239,14 @@ mod tests {
         use Algorithm::*;
         let cases = [
             (product(1, 4096, 4096, 4096), DType::F32, false, Registers128, 1),
-            (product(1, 4096, 4096, 4096), DType::F32, true, Tensor128, 1),
-            (product(1, 4096, 4096, 4096), DType::BF16, false, Tensor128, 1),
-            (product(1, 4096, 4097, 4096), DType::F16, false, Tensor64, 1),
+            (product(1, 4096, 4096, 4096), DType::F32, true, Tensor128x256, 1),
+            (product(1, 4096, 4096, 4096), DType::BF16, false, Tensor128x256, 1),
+            (product(1, 4096, 4097, 4096), DType::F16, false, Tensor64x64Any, 1),
             (product(1, 64, 4096, 4), DType::BF16, false, Naive, 1),
             (product(1, 32, 10, 128), DType::F32, false, Tiled, 1),
             (product(1, 32, 10, 65536), DType::F32, false, Registers64, 216),
             (product(512, 32, 10, 65536), DType::F32, false, Tiled, 1),
-            (product(1, 512, 512, 65536), DType::F16, false, Tensor64, 3),
-            (product(1, 512, 512, 64), DType::F16, false, Tensor64, 1),
+            (product(1, 512, 510, 65536), DType::F16, false, Tensor64x64Any, 3),
             (product(1, 128, 784, 60000), DType::F32, false, Registers64, 8),
             (product(0, 128, 784, 60000), DType::F32, false, Registers64, 216),
         ];
@@ -240,7 +285,7 @@ mod tests {
     fn parts_cover_k_and_none_is_empty() {
         for splits in [1, 2, 3, 7, 1000, u32::MAX] {
             for k in [0, 1, 31, 32, 33, 95, 96, 97, 1000, 1 << 40] {
-                let (part, parts) = Plan::new(Algorithm::Tensor64).split(splits).parts(k);
+                let (part, parts) = Plan::new(Algorithm::Tensor64x64).split(splits).parts(k);
                 assert_eq!(part % STEP, 0);
                 assert!(parts <= splits.max(1), "k {k}: {parts} parts of {splits}");
                 assert!(u64::from(parts) * part >= k);

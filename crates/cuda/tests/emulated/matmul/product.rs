@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use kiln_core::ops::{Activation, MatmulParams};
-use kiln_core::{Buffer, DType, Runtime, Shape};
+use kiln_core::{Buffer, DType, Error, Runtime, Shape};
 use kiln_cuda::matmul::Plan;
 use kiln_cuda::{Cuda, CudaBuffer};
 
@@ -132,7 +132,7 @@ fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Runs a product by a plan, twice, and compares it with f64.
+/// Runs a product by a plan, twice, and compares it with f64; a plan that does not fit the product must say so.
 ///
 /// A sum of k products and a bias in f32, in any order and cut off instead of rounded at each addition, is off by at most
 /// (k + 2)·2⁻²³ of the sum of their absolute values. The operands are exact in every dtype, TF32 included. An activation
@@ -151,6 +151,12 @@ pub(super) fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
             .unwrap_or_else(|e| panic!("{}: {e}", what()));
         download(cuda, &c)
     };
+    if !plan.algorithm().fits(&p, dtype) {
+        let mut c = cuda.alloc(dtype, sc.size()).expect("room");
+        let refused = cuda.matmul_with(plan, &p, &ua, &ub, ubias.as_ref(), &mut c);
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{}", what());
+        return;
+    }
     let found = run();
     let expected = exact(product, &a, &b, bias.as_deref());
     assert_eq!(found.len(), expected.len());

@@ -1,0 +1,88 @@
+//! Convolutions of few input channels on tensor cores: the channels of input and weight are padded to 16 bytes with zeros first.
+
+use super::algorithm::{Algorithm, Pass};
+use super::choose::{product, tensor_parts, tensor_tile};
+use super::launch::{WAVES, geometry, tiles};
+use crate::launch::{THREADS, linear};
+use crate::ops::instance;
+use crate::{Cuda, CudaBuffer};
+use kiln_core::ops::ConvParams;
+use kiln_core::{Buffer, DType, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::conv_pad as kernels;
+
+/// The convolution with the padded channels.
+pub(super) fn padded(p: &ConvParams, dtype: DType) -> ConvParams {
+    ConvParams {
+        in_channels: (16 / dtype.size()) as u32,
+        ..*p
+    }
+}
+
+impl Cuda {
+    pub(super) fn padded_forward(
+        &self,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (q, dtype) = (padded(p, x.dtype()), x.dtype());
+        let (x, w) = (self.pad_channels(p, x)?, self.pad_channels(p, w)?);
+        let tile = tensor_tile(Pass::Forward, &q, dtype, self.multiprocessors());
+        self.forward(Algorithm::Tensor(tile), &q, &x, &w, bias, y)
+    }
+
+    pub(super) fn padded_weight_grad(
+        &self,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        x: &CudaBuffer,
+        dw: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (q, dtype) = (padded(p, g.dtype()), g.dtype());
+        let x = self.pad_channels(p, x)?;
+        let tile = tensor_tile(Pass::WeightGrad, &q, dtype, self.multiprocessors());
+        let (splits, _) = tensor_parts(tile, Pass::WeightGrad, &q, dtype, self.multiprocessors());
+        let Some((kernel, [rows, columns], threads)) = tiles(Algorithm::Tensor(tile), Pass::WeightGrad, &q, dtype)
+        else {
+            unreachable!("tensor cores multiply tiles");
+        };
+        let size = product(Pass::WeightGrad, &q);
+        let grid = geometry(
+            size.columns.div_ceil(columns),
+            size.rows.div_ceil(rows),
+            size.parts * splits,
+            threads,
+        );
+        let mut parts = self.scratch(DType::F32, (splits * size.rows * size.columns) as usize)?;
+        let count = splits as u32;
+        let args = [Arg::value(&q), g.arg(), x.arg(), parts.out(), Arg::value(&count)];
+        self.launch(kernel, grid, &args)?;
+        let rows = dw.len() as u64 / u64::from(p.in_channels);
+        let grid = self.strided(dw.len() as u64);
+        let args = [
+            Arg::value(&rows),
+            Arg::value(&p.in_channels),
+            Arg::value(&count),
+            parts.arg(),
+            dw.out(),
+        ];
+        self.launch(instance(&kernels::CONV_SUM_PADDED, dtype), grid, &args)
+    }
+
+    /// Rows of the convolution's input channels, padded to 16 bytes.
+    fn pad_channels(&self, p: &ConvParams, rows_of: &CudaBuffer) -> Result<CudaBuffer> {
+        let dtype = rows_of.dtype();
+        let rows = rows_of.len() as u64 / u64::from(p.in_channels);
+        let mut to = self.scratch(dtype, rows as usize * (16 / dtype.size()))?;
+        let args = [Arg::value(&rows), Arg::value(&p.in_channels), rows_of.arg(), to.out()];
+        self.launch(instance(&kernels::CONV_PAD_CHANNELS, dtype), self.strided(rows), &args)?;
+        Ok(to)
+    }
+
+    fn strided(&self, n: u64) -> Geometry {
+        linear(n, THREADS, self.multiprocessors() * WAVES)
+    }
+}
