@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Accesses of global memory by a thread: how many, by the bytes of each.
 pub type Accesses = BTreeMap<u32, u32>;
 
-/// What a warp issues on a way through code, by kind. The kinds do not overlap: `issued` is the sum of those up to `other`.
+/// Instructions that a warp issues on a way through code, by kind. The kinds do not overlap: `issued` is the sum of those up to `other`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// All instructions, those whose predicate is false among them: each takes its place in the queue.

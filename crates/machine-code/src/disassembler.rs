@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// Why machine code could not be taken apart.
@@ -81,21 +80,20 @@ impl Disassembler {
     /// # Errors
     /// [`Error`](enum@Error) if nvdisasm refuses it, or a temporary file cannot be written.
     pub fn listing(&self, cubin: &[u8]) -> Result<String, Error> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         // nvdisasm reads files alone.
-        let name = format!(
-            "kiln-{}-{}.cubin",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        let written = std::fs::File::create(&path).and_then(|mut file| file.write_all(cubin));
-        let output = match written {
-            Ok(()) => Command::new(&self.program).args(["-c", "-hex"]).arg(&path).output(),
-            Err(error) => return Err(Error::Io { path, error }),
-        };
-        // A temporary file that stays does no harm.
-        let _ = std::fs::remove_file(&path);
+        let file = tempfile::Builder::new().prefix("kiln-").suffix(".cubin").tempfile();
+        let mut file = file.map_err(|error| Error::Io {
+            path: std::env::temp_dir(),
+            error,
+        })?;
+        file.write_all(cubin).map_err(|error| Error::Io {
+            path: file.path().to_path_buf(),
+            error,
+        })?;
+        let output = Command::new(&self.program)
+            .args(["-c", "-hex"])
+            .arg(file.path())
+            .output();
         let output = output.map_err(|e| Error::Missing {
             program: self.program.clone(),
             reason: e.to_string(),

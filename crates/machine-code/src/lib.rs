@@ -1,4 +1,4 @@
-//! What the machine code of CUDA kernels asks of a GPU, read without one.
+//! The machine code of CUDA kernels, read without a GPU: registers, resident warps, the instructions of each loop.
 //!
 //! An image is what nvcc writes: a fat binary with machine code for some architectures. [`Disassembler`] runs NVIDIA's `nvdisasm` on one
 //! of them, [`listing::parse`] reads its listing, [`flow::Graph`] finds the loops, [`path`] the way through a loop that a warp takes when

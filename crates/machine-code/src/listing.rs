@@ -12,7 +12,7 @@
 //!                                                                      /* 0x000fea000383ffff */
 //! ```
 //!
-//! What follows a jump through a table is a comment of nvdisasm's own: `(*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`.
+//! The targets of a jump through a table are in a comment of nvdisasm's own: `(*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@
 //! Capability" in the CUDA C++ Programming Guide. Registers are given to warps in units of 256, each quarter of an SM from its own; shared
 //! memory is given to blocks in units of 128 bytes, with 1 KiB for the system in each.
 
-/// What an SM has, for one compute capability.
+/// Registers, shared memory and warps of an SM, for one compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most warps.

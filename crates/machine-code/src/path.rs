@@ -67,7 +67,7 @@ fn rank(graph: &Graph, instructions: &[Instruction<'_>], block: usize) -> Rank {
     )
 }
 
-/// What is issued in these blocks.
+/// Instructions issued in these blocks.
 pub fn counts(graph: &Graph, instructions: &[Instruction<'_>], blocks: &[usize]) -> Counts {
     let mut counts = Counts::default();
     for block in blocks {

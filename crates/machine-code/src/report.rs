@@ -58,15 +58,14 @@ pub struct Loop {
 }
 
 impl Kernel {
-    /// The loop that the work is done in: of all, the one whose own fast way has the most tensor-core products; if none has any, the most
-    /// multiply-adds where they are at least half of what is issued; if none has, the most bytes of global memory moved, those in accesses of
-    /// 16 bytes before others. Of equals, the
-    /// innermost. `None` if no loop has any of these.
+    /// The loop that the work is done in: of all, the one whose own fast way has the most tensor-core products; if none has
+    /// any, the most multiply-adds where they are at least half of what is issued; if none has, the most bytes of global memory
+    /// moved, those in accesses of 16 bytes before others. Of equals, the innermost. `None` if no loop has any of these.
     pub fn main_loop(&self) -> Option<&Loop> {
         self.loops.iter().find(|l| l.main)
     }
 
-    /// What is issued in the main loop, or on the way through the kernel if there is none.
+    /// Instructions issued in the main loop, or on the way through the kernel if there is none.
     pub fn work(&self) -> &Counts {
         self.main_loop().map_or(&self.path, |l| &l.path)
     }

@@ -106,7 +106,7 @@ pub(super) struct Model {
     mark: Mark,
     /// Samples a second and the share of waiting, over the last window.
     speed: Option<(f64, f64)>,
-    /// What limits the speed.
+    /// The verdict on what limits the speed.
     judge: Judge,
     /// The losses by their names: one, or one of each phase.
     pub(super) train_losses: BTreeMap<String, Curve>,
@@ -371,7 +371,7 @@ impl Model {
         self.judge.verdict().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// What is known of the last window, in which the loop waited for this share of the time.
+    /// The facts of the last window, in which the loop waited for this share of the time.
     fn facts(&self, waiting: f64) -> Facts {
         let lap = &self.machine.lap;
         Facts {

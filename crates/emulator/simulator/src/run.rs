@@ -17,7 +17,7 @@ pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Op
 /// As [`run`], and counts what the kernel does: the same numbers on any number of threads, and with the checker or without.
 /// Where blocks wait for each other, how often they look depends on their timing.
 ///
-/// What a launch did until a fault ended it is counted as far as its blocks came.
+/// A launch that a fault ends is counted as far as its blocks came.
 pub fn run_counted(
     kernel: &Kernel,
     launch: &Launch<'_>,

@@ -38,7 +38,7 @@ impl Counter {
         }))
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(crate) fn counters(&self, code: &Code) -> Counters {
         let launch = &self.0;
         let mut total = Tally::new(&launch.plan);

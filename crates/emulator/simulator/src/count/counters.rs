@@ -1,6 +1,6 @@
-//! What a launch is found to have done.
+//! The counters of a launch.
 
-/// What one launch did.
+/// The counts of one launch: instructions, loop trips, and accesses to memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Its blocks.
@@ -120,7 +120,7 @@ pub enum AccessClass {
     Atomic,
 }
 
-/// What the accesses of one instruction to one kind of memory took.
+/// Sectors, lines and wavefronts of the accesses of one instruction to one kind of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The instruction.

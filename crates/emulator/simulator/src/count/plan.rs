@@ -5,7 +5,7 @@ use crate::machine::{Code, Kind};
 /// Stands for no loop.
 const NO_LOOP: u32 = u32::MAX;
 
-/// What is known of a kernel's code before it runs.
+/// A kernel's loops, branches and memory accesses, found in its code before it runs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(super) loops: Vec<Span>,

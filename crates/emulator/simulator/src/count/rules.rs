@@ -9,7 +9,7 @@ pub(super) const LINE: u64 = 128;
 /// Banks of shared memory, of four bytes each.
 const BANKS: usize = 32;
 
-/// What one access of a warp takes.
+/// Sectors, lines and wavefronts of one access of a warp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
     /// Sectors or wavefronts.
