@@ -23,7 +23,7 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         });
         group.throughput(Throughput::Elements(2 * p.flops()));
         measure(&mut group, format!("grad-{size}"), || {
-            cpu.attention_grad(&p, &qkv, &lse, &g, &mut dqkv)
+            cpu.attention_grad(&p, &qkv, &y, &lse, &g, &mut dqkv)
         });
     }
     group.finish();

@@ -49,12 +49,14 @@ pub fn attention_grad<R: Runtime>(
     on: &R,
     p: &AttentionParams,
     qkv: &R::Buffer,
+    y: &R::Buffer,
     lse: &R::Buffer,
     g: &R::Buffer,
     dqkv: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "attention_grad");
     let (dtype, [input, result, sums]) = sizes(&of, p, qkv)?;
+    of.holds("y", y, dtype, result)?;
     of.holds("lse", lse, accumulator(dtype), sums)?;
     of.holds("g", g, dtype, result)?;
     of.holds("dqkv", dqkv, dtype, input)

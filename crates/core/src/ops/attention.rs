@@ -104,18 +104,20 @@ pub trait AttentionOps: Runtime {
         self.unsupported(Op::Attention)
     }
 
-    /// Computes the gradient of the input from the input, the `lse` of [`attention`](AttentionOps::attention) and the gradient
-    /// `g` of `y`. With `p = softmax(s)`: `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`, `dk = scale·dsᵀ·q`.
-    /// `dqkv` is packed as the input is.
+    /// Computes the gradient of the input from the input, the `y` and `lse` of [`attention`](AttentionOps::attention) and the
+    /// gradient `g` of `y`. With `p = softmax(s)`: `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`,
+    /// `dk = scale·dsᵀ·q`, where a backend may take `Σ g·y` for `Σ p·(g·vᵀ)`, which it equals but for rounding. `dqkv` is packed as
+    /// the input is.
     fn attention_grad(
         &self,
         p: &AttentionParams,
         qkv: &Self::Buffer,
+        y: &Self::Buffer,
         lse: &Self::Buffer,
         g: &Self::Buffer,
         dqkv: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, qkv, lse, g, dqkv);
+        let _ = (p, qkv, y, lse, g, dqkv);
         self.unsupported(Op::Attention)
     }
 }

@@ -27,8 +27,13 @@ impl<B: Backend> Rule<B> for Attention<B> {
         }
         let mut dqkv = qkv.alloc_like(*qkv.shape())?;
         let backend = qkv.backend();
-        backend.attention_grad(p, qkv.buffer(), &self.lse, g.buffer(), &mut dqkv)?;
+        let y = cx.output().buffer();
+        backend.attention_grad(p, qkv.buffer(), y, &self.lse, g.buffer(), &mut dqkv)?;
         Ok(vec![Some(Tensor::from_buffer(backend, dqkv, *qkv.shape()))])
+    }
+
+    fn saves_output(&self) -> bool {
+        true
     }
 }
 

@@ -22,17 +22,18 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         &self,
         p: &AttentionParams,
         qkv: &B::Buffer,
+        y: &B::Buffer,
         lse: &B::Buffer,
         g: &B::Buffer,
         dqkv: &mut B::Buffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
+        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
         let cost = Cost {
             flops: 2 * p.flops(),
-            bytes: bytes(qkv) + bytes(lse) + bytes(g) + bytes(dqkv),
+            bytes: bytes(qkv) + bytes(y) + bytes(lse) + bytes(g) + bytes(dqkv),
         };
         self.op("attention_grad", cost, Detail::Attention(*p), |b| {
-            b.attention_grad(p, qkv, lse, g, dqkv)
+            b.attention_grad(p, qkv, y, lse, g, dqkv)
         })
     }
 }

@@ -35,11 +35,12 @@ impl AttentionOps for Cpu {
         &self,
         p: &AttentionParams,
         qkv: &CpuBuffer,
+        y: &CpuBuffer,
         lse: &CpuBuffer,
         g: &CpuBuffer,
         dqkv: &mut CpuBuffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
+        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
         if halves::is_supported(qkv.dtype(), p) {
             let given = halves::Given {
                 qkv: qkv.as_slice(),

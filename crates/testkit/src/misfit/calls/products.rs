@@ -83,8 +83,8 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
     all.push(attention(call(
         "attention_grad",
         p,
-        [(F32, 144), (F32, 12), (F32, 48), (F32, 144)],
-        |on: &B, p, [x, l, g, dx]| on.attention_grad(p, x, l, g, dx),
+        [(F32, 144), (F32, 48), (F32, 12), (F32, 48), (F32, 144)],
+        |on: &B, p, [x, y, l, g, dx]| on.attention_grad(p, x, y, l, g, dx),
     )));
     all
 }
