@@ -1,6 +1,7 @@
 //! `kiln-cuda-bench`: measures Kiln's kernels and training steps on a GPU, with one JSON line per measurement, and makes a
 //! table that compares them with PyTorch's.
 
+mod attention;
 mod conv;
 mod copy;
 mod gemm;
@@ -100,6 +101,7 @@ fn run(args: &Run) -> Result<usize> {
     copy::run(&bench, &exact)?;
     gemm::run(&bench, &exact, &tf32)?;
     conv::run(&bench, &exact, &tf32)?;
+    attention::run(&bench, &exact)?;
     memory::run(&bench, &exact)?;
     norm::run(&bench, &exact)?;
     optim::run(&bench, &exact)?;

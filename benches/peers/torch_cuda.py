@@ -47,6 +47,8 @@ DEPTHWISE = [
 # Rows and width; batch times positions and channels.
 NORM_ROWS = [(512, 256), (8192, 768), (8192, 4096), (2048, 16384)]
 NORM_CHANNELS = [(32 * 7 * 7, 64), (128 * 32 * 32, 64), (64 * 14 * 14, 1024), (32 * 56 * 56, 256)]
+# Sequences, positions, heads, width of causal self-attention.
+ATTENTION = [(2, 64, 4, 32), (64, 1024, 12, 64), (8, 2048, 16, 128), (2, 1024, 8, 256)]
 # The tensors of mnist-cnn, and a list of 200.
 TENSORS = {
     "mnist-cnn": [288, 32, 18432, 64, 36864, 64, 36864, 64, 640, 10],
@@ -191,6 +193,23 @@ def norms():
 
             yield f"batch_norm/{name}/{rows}x{channels}", "torch", forward
             yield f"batch_norm_grad/{name}/{rows}x{channels}", "torch", grad
+
+
+def attentions():
+    """Causal self-attention and its gradient, over heads as PyTorch's function takes them."""
+    for name in ("f32", "bf16", "f16"):
+        for n, t, h, d in ATTENTION:
+            q, k, v = (torch.randn(n, h, t, d, device="cuda").to(DTYPES[name]).requires_grad_() for _ in range(3))
+            g = torch.randn(n, h, t, d, device="cuda").to(DTYPES[name])
+            forward = lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = forward()
+
+            def grad(q=q, k=k, v=v, y=y, g=g):
+                return torch.autograd.grad(y, (q, k, v), g, retain_graph=True)
+
+            place = f"{name}/{n}x{t}x{h}x{d}"
+            yield f"attention/{place}", "sdpa", forward
+            yield f"attention_grad/{place}", "sdpa", grad
 
 
 def updates():
@@ -359,7 +378,7 @@ def main():
 
     about = {"peer": f"torch {torch.__version__}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     print(json.dumps(about | {"device": torch.cuda.get_device_name()}), flush=True)
-    families = (copies, gemms, long_gemms, layers, convs, depthwise, memory, norms, updates, pools, randoms, steps)
+    families = (copies, gemms, long_gemms, layers, convs, depthwise, attentions, memory, norms, updates, pools, randoms, steps)
     for family in families:
         for name, variant, work in family():
             if matches(name, args.filters):

@@ -222,7 +222,7 @@ impl Runtime for Cuda {
     }
 
     fn supports(&self, op: Op, _: DType) -> bool {
-        !matches!(op, Op::Attention | Op::ConvMaxPool)
+        op != Op::ConvMaxPool
     }
 
     fn supports_dtype(&self, dtype: DType) -> bool {

@@ -68,11 +68,6 @@ const EXCUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "kernels/src/",
-        "attention",
-        "no kernel of its own yet: core composes it of products, softmax and copies",
-    ),
-    (
-        "kernels/src/",
         "conv_pool",
         "no kernel of its own yet: core composes it of a convolution and a pooling",
     ),

@@ -1,6 +1,6 @@
 //! One file per op family, which chooses the kernel and the number of threads.
 
-mod attention;
+pub mod attention;
 pub mod conv;
 mod conv_pool;
 mod elementwise;

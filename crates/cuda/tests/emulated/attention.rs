@@ -1,9 +1,14 @@
-//! Attention, which `kiln-nn` composes of products, softmax and copies here: a recording of it.
+//! Attention: both kinds of kernels against the CPU in f32, around the edges of their tiles, and a recording of it.
 
-use crate::cuda;
-use kiln_core::Runtime;
-use kiln_core::{DType, Result};
+use crate::both::{FLOATS, space, tensor};
+use crate::{cuda, full};
+use half::{bf16, f16};
+use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::philox::Key;
+use kiln_core::{Backend, DType, Float, Result, Runtime, Shape};
+use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
+use kiln_cuda::attention::Algorithm;
 use kiln_nn::Tensor;
 
 const SHAPE: [usize; 3] = [2, 17, 24];
@@ -15,28 +20,225 @@ fn run(x: &Tensor<Cuda>, g: &Tensor<Cuda>) -> Result<[Tensor<Cuda>; 2]> {
     Ok([y.detach(), dx])
 }
 
-/// A recording contains the mask, and follows changes of its input.
+/// A recording follows changes of its input.
 #[test]
 fn a_recording_repeats_it() {
     let cuda = cuda();
     let values = |n: usize, of: fn(f64) -> f64| (0..n).map(|i| of(i as f64)).collect::<Vec<_>>();
-    let g = Tensor::from_f64(&cuda, &values(2 * 17 * 8, f64::cos), &[2, 17, 8], DType::F32).unwrap();
-    let mut x = Tensor::from_f64(&cuda, &values(2 * 17 * 24, f64::sin), &SHAPE, DType::F32)
-        .unwrap()
-        .requires_grad();
-    // The first call loads the kernels, which no capture can.
-    drop(run(&x, &g).unwrap());
-    let mut recorded = None;
-    let graph = cuda.capture(&mut || {
-        recorded = Some(run(&x, &g)?);
-        Ok(())
-    });
-    let mut graph = graph.unwrap().expect("CUDA captures");
-    let other = Tensor::from_f64(&cuda, &values(2 * 17 * 24, |x| (x * 0.7).sin()), &SHAPE, DType::F32).unwrap();
-    x.assign(&other).unwrap();
-    cuda.replay(&mut graph).unwrap();
-    let numbers = |of: &[Tensor<Cuda>; 2]| of.each_ref().map(|t| t.to_f64().unwrap());
-    let replayed = numbers(&recorded.expect("the capture ran"));
-    assert_eq!(replayed, numbers(&run(&x, &g).unwrap()));
-    assert!(replayed.iter().flatten().all(|x| x.is_finite()));
+    for dtype in FLOATS {
+        let g = Tensor::from_f64(&cuda, &values(2 * 17 * 8, f64::cos), &[2, 17, 8], dtype).unwrap();
+        let mut x = Tensor::from_f64(&cuda, &values(2 * 17 * 24, f64::sin), &SHAPE, dtype)
+            .unwrap()
+            .requires_grad();
+        // The first call loads the kernels, which no capture can.
+        drop(run(&x, &g).unwrap());
+        let mut recorded = None;
+        let graph = cuda.capture(&mut || {
+            recorded = Some(run(&x, &g)?);
+            Ok(())
+        });
+        let mut graph = graph.unwrap().expect("CUDA captures");
+        assert_eq!(graph.launches(), 4, "one launch forward, three for the gradient");
+        let other = Tensor::from_f64(&cuda, &values(2 * 17 * 24, |x| (x * 0.7).sin()), &SHAPE, dtype).unwrap();
+        x.assign(&other).unwrap();
+        cuda.replay(&mut graph).unwrap();
+        let numbers = |of: &[Tensor<Cuda>; 2]| of.each_ref().map(|t| t.to_f64().unwrap());
+        let replayed = numbers(&recorded.expect("the capture ran"));
+        assert_eq!(replayed, numbers(&run(&x, &g).unwrap()));
+        assert!(replayed.iter().flatten().all(|x| x.is_finite()));
+    }
+}
+
+/// Values between −`range` and `range` that `salt` chooses, as `dtype` rounds them.
+fn rounded(dtype: DType, n: usize, salt: u64, range: f64) -> Vec<f64> {
+    let key = Key::new(salt, 0, 0);
+    let of = |i| (f64::from(key.word(i)) / f64::from(u32::MAX) * 2.0 - 1.0) * range;
+    let round = |v: f64| match dtype {
+        DType::BF16 => <bf16 as Float>::of(v).f64(),
+        DType::F16 => <f16 as Float>::of(v).f64(),
+        _ => f64::from(v as f32),
+    };
+    (0..n as u64).map(|i| round(of(i))).collect()
+}
+
+fn params([n, t, h, d]: [usize; 4], causal: bool) -> AttentionParams {
+    let shape = Shape::new(&[n, t, 3 * h * d]).unwrap();
+    AttentionParams::new("test", &shape, h, causal).unwrap().0
+}
+
+fn numbers<B: Backend>(b: &B, dtype: DType, of: &B::Buffer) -> Vec<f64> {
+    match dtype {
+        DType::BF16 => b.download::<bf16>(of).unwrap().iter().map(|x| x.to_f64()).collect(),
+        DType::F16 => b.download::<f16>(of).unwrap().iter().map(|x| x.to_f64()).collect(),
+        _ => b.download::<f32>(of).unwrap().iter().map(|&x| x.into()).collect(),
+    }
+}
+
+/// The result, the log-sum-exps and the gradient of the input, by the two calls in `of`.
+fn three<B: Backend>(
+    b: &B,
+    dtype: DType,
+    p: &AttentionParams,
+    [qkv, g]: [&[f64]; 2],
+    forward: impl Fn(&B::Buffer, &mut B::Buffer, &mut B::Buffer) -> Result<()>,
+    backward: impl Fn([&B::Buffer; 4], &mut B::Buffer) -> Result<()>,
+) -> [Vec<f64>; 3] {
+    let (x, slopes) = (tensor(b, dtype, qkv), tensor(b, dtype, g));
+    let (mut y, mut lse) = (space(b, dtype, g.len()), space(b, DType::F32, p.rows()));
+    let mut dx = space(b, dtype, qkv.len());
+    forward(&x, &mut y, &mut lse).unwrap();
+    backward([&x, &y, &lse, &slopes], &mut dx).unwrap();
+    [
+        numbers(b, dtype, &y),
+        numbers(b, DType::F32, &lse),
+        numbers(b, dtype, &dx),
+    ]
+}
+
+/// Asserts that the difference is small beside `want`, as a whole and in each element: `eps` of the root of the mean square, and eight
+/// times that of the largest. Half precision rounds weights, slopes, delta and results once each, which is a quarter of the first bound
+/// for each where the errors add up as independent ones do.
+fn near(what: &str, got: &[f64], want: &[f64], eps: f64) {
+    let largest = want.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+    let (mut error, mut size) = (0.0, 0.0);
+    for (i, (a, b)) in got.iter().zip(want).enumerate() {
+        assert!(
+            (a - b).abs() <= 8.0 * eps * (largest + 1e-3),
+            "{what}: element {i} is {a:e}, expected {b:e}"
+        );
+        error += (a - b) * (a - b);
+        size += b * b;
+    }
+    assert!(
+        error.sqrt() <= eps * (size.sqrt() + 1e-3),
+        "{what}: an error of {:e} of the whole",
+        (error / size).sqrt()
+    );
+}
+
+/// Each kind of kernels against the CPU in f32, on the same rounded operands; both write every element.
+fn agree(cuda: &Cuda, dims: [usize; 4], causal: bool, dtypes: &[DType]) {
+    let (cpu, p, [n, t, h, d]) = (Cpu::poisoned(), params(dims, causal), dims);
+    for &dtype in dtypes {
+        let qkv = rounded(dtype, 3 * n * t * h * d, 1, 1.5);
+        let g = rounded(dtype, n * t * h * d, 2, 1.0);
+        let want = three(
+            &cpu,
+            DType::F32,
+            &p,
+            [&qkv, &g],
+            |x, y, lse| cpu.attention(&p, x, y, lse),
+            |[x, y, lse, g], dx| cpu.attention_grad(&p, x, y, lse, g, dx),
+        );
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.computes(&p, dtype)) {
+            let got = three(
+                cuda,
+                dtype,
+                &p,
+                [&qkv, &g],
+                |x, y, lse| cuda.attention_with(algorithm, &p, x, y, lse),
+                |[x, y, lse, g], dx| cuda.attention_grad_with(algorithm, &p, x, y, lse, g, dx),
+            );
+            let eps = match dtype {
+                DType::BF16 => 2f64.powi(-7),
+                DType::F16 => 2f64.powi(-10),
+                _ => 2f64.powi(-18),
+            };
+            let of = |what: &str| format!("{what} of {} {dtype} {dims:?} causal {causal}", algorithm.name());
+            near(&of("y"), &got[0], &want[0], eps);
+            near(&of("lse"), &got[1], &want[1], 2f64.powi(-18));
+            near(&of("dqkv"), &got[2], &want[2], eps);
+        }
+    }
+}
+
+/// Widths that are a kernel's, and between: numbers of positions around tiles of 64 and 128.
+#[test]
+fn tiles_of_any_size_agree() {
+    let cuda = cuda();
+    let halves = [DType::BF16, DType::F16];
+    for (t, d) in [
+        (1, 8),
+        (15, 40),
+        (65, 32),
+        (63, 64),
+        (129, 64),
+        (64, 80),
+        (33, 128),
+        (70, 136),
+        (65, 256),
+    ] {
+        for causal in [false, true] {
+            agree(&cuda, [1, t, 2, d], causal, &halves[..if full() { 2 } else { 1 }]);
+        }
+    }
+    agree(&cuda, [2, 130, 1, 64], true, &halves[1..]);
+    agree(&cuda, [1, 200, 1, 32], false, &halves[1..]);
+}
+
+/// What the tensor kernels do not take: f32, odd widths, wide heads.
+#[test]
+fn plain_kernels_agree() {
+    let cuda = cuda();
+    for (t, d) in [(1, 1), (7, 33), (65, 3), (64, 64), (130, 5), (9, 70)] {
+        for causal in [false, true] {
+            agree(&cuda, [2, t, 1, d], causal, &FLOATS[..if full() { 3 } else { 1 }]);
+        }
+    }
+    agree(&cuda, [1, 20, 2, 257], true, &[DType::BF16]);
+    agree(&cuda, [1, 20, 1, 264], false, &[DType::F16]);
+}
+
+/// Keys with scores of −∞, more of them than a tile has, have no weight; a row of nothing else is NaN, as the formula says.
+#[test]
+fn scores_may_be_minus_infinity() {
+    let (cuda, cpu) = (cuda(), Cpu::poisoned());
+    let (t, d) = (150, 16);
+    let p = params([1, t, 1, d], false);
+    for (dtype, lowest) in FLOATS.into_iter().flat_map(|dtype| [(dtype, 130), (dtype, t)]) {
+        let mut qkv = rounded(dtype, 3 * t * d, 3, 1.0);
+        for i in 0..t {
+            qkv[i * 3 * d] = 1.0;
+            if i < lowest {
+                qkv[i * 3 * d + d] = f64::NEG_INFINITY;
+            }
+        }
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.computes(&p, dtype)) {
+            let (x, mut y) = (tensor(&cuda, dtype, &qkv), space(&cuda, dtype, t * d));
+            let mut lse = space(&cuda, DType::F32, t);
+            cuda.attention_with(algorithm, &p, &x, &mut y, &mut lse).unwrap();
+            let got = numbers(&cuda, dtype, &y);
+            if lowest == t {
+                assert!(got.iter().all(|x| x.is_nan()), "{} {dtype}", algorithm.name());
+                continue;
+            }
+            let (x, mut y) = (tensor(&cpu, DType::F32, &qkv), space(&cpu, DType::F32, t * d));
+            let mut lse = space(&cpu, DType::F32, t);
+            cpu.attention(&p, &x, &mut y, &mut lse).unwrap();
+            near(algorithm.name(), &got, &numbers(&cpu, DType::F32, &y), 2f64.powi(-7));
+        }
+    }
+}
+
+/// The same call gives the same bits.
+#[test]
+fn bits_repeat() {
+    let cuda = cuda();
+    let p = params([2, 140, 2, 64], true);
+    let (qkv, g) = (
+        rounded(DType::BF16, 2 * 140 * 384, 5, 1.0),
+        rounded(DType::BF16, 2 * 140 * 128, 6, 1.0),
+    );
+    let run = || {
+        three(
+            &cuda,
+            DType::BF16,
+            &p,
+            [&qkv, &g],
+            |x, y, lse| cuda.attention(&p, x, y, lse),
+            |[x, y, lse, g], dx| cuda.attention_grad(&p, x, y, lse, g, dx),
+        )
+        .map(|x| x.into_iter().map(f64::to_bits).collect::<Vec<_>>())
+    };
+    assert!(run() == run());
 }

@@ -1,0 +1,51 @@
+// Shared by the kernels of attention: what a call computes, and the tile of it that a block takes.
+//
+//   s[i, j] = scale·Σ_c q[i, c]·k[j, c]   (−∞ for j > i where causal)
+//   lse[i]  = ln Σ_j e^s[i, j],  p[i, j] = e^(s[i, j] − lse[i]),  y[i] = Σ_j p[i, j]·v[j]
+//
+// With the gradient g of y:
+//
+//   delta[i] = Σ_c g[i, c]·y[i, c],  ds[i, j] = p[i, j]·(Σ_c g[i, c]·v[j, c] − delta[i])
+//   dv[j] = Σ_i p[i, j]·g[i],  dk[j] = scale·Σ_i ds[i, j]·q[i],  dq[i] = scale·Σ_j ds[i, j]·k[j]
+//
+// No kernel stores s or p: each computes the tiles that it needs (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2",
+// 2023). No two blocks add to one number, so the same call gives the same bits.
+#pragma once
+
+#include "common/types.cuh"
+
+// Where the vectors of an operand lie, in elements: those of batch number n, position t, head h begin at
+// first + n·batch + t·row + h·head. A gradient lies as its operand does.
+struct Vectors {
+    i64 first, batch, row, head;
+
+    __device__ __forceinline__ i64 at(u64 n, u64 h) const { return first + (i64)n * batch + (i64)h * head; }
+};
+
+// `group` neighbouring heads of the queries share a head of keys and values. y and g lie as `y` says; lse and the
+// statistics are [batch, heads, queries].
+struct AttentionCall {
+    Vectors q, k, v, y;
+    u64 heads, group, queries, keys, width;
+    float scale, factor; // factor = scale·log2 e
+    u32 causal, pad;
+};
+static_assert(sizeof(AttentionCall) == 184, "cuda::ops::attention::AttentionCall");
+
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+// A tile of a call: of `rows` queries or keys, the SIDE from `row` on; for the columns, the part of the width from `column` on.
+struct AttentionTile {
+    u64 batch, head, row, column;
+};
+
+// The tile of block `number` of `sequences` (batches times heads) · parts · tiles, sequences innermost: tiles from the last to
+// the first if `backwards`, so that the longest rows of a causal call begin first and the short ones fill the gaps.
+__device__ __forceinline__ AttentionTile attention_tile(u64 number, u64 heads, u64 sequences, u64 rows, int side, int parts,
+                                                        int width, bool backwards) {
+    u64 sequence, tile, part, batch, head, tiles = (rows + side - 1) / side;
+    divide(number, sequences, number, sequence);
+    divide(number, (u64)parts, tile, part);
+    divide(sequence, heads, batch, head);
+    return AttentionTile{batch, head, (backwards ? tiles - 1 - tile : tile) * side, part * width};
+}

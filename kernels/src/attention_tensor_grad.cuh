@@ -1,0 +1,320 @@
+// The gradient of attention on tensor cores, under the contract of attention_tensor.cuh: two kernels, one with a block for each
+// tile of keys, the other with one for each tile of queries. Both compute the scores again, from the pairs (lse·log2 e, delta) that
+// attention_statistics has written for every query.
+//
+// The kernel of keys computes the scores transposed, keys by queries, so that weights and slopes of 16 queries come out in the
+// registers in which the products with g and with the queries take them. 16 queries (or keys) are computed at a time: with
+// the sums of dk and dv and the operands of a warp's own rows in registers, no more would fit.
+//
+// PART is the number of columns of the gradient that a block computes: a head of 256 takes two blocks, which both compute the
+// scores.
+#pragma once
+
+#include "attention_tensor.cuh"
+
+// How a block of the gradient lies in shared memory: its own two operands, of which the first KEPT stay, and two stages of two
+// operands with a pair of statistics for each row. What is held in registers leaves its place to the stages.
+template <int WIDTH, int OWN, int STEP, int KEPT> struct GradMemory {
+    static constexpr int ROW = SharedRows<WIDTH>::ROW, SIDE = STEP * ROW, STAGE = 2 * SIDE;
+    static constexpr int SECOND = OWN * ROW, RING = KEPT * SECOND;
+    static constexpr int STATISTICS = RING + 2 * STAGE > 2 * SECOND ? RING + 2 * STAGE : 2 * SECOND;
+    static constexpr int PLACE = STATISTICS + 2 * STEP * 8, BYTES = PLACE + 32;
+};
+
+// p = 2^(s·factor − lse) and ds = p·(dp − delta) of one pair, in the places of s and dp.
+__device__ __forceinline__ void slope(float &s, float &dp, float factor, float lse, float delta) {
+    s = power_of_two(s * factor - lse);
+    dp = s * (dp - delta);
+}
+
+// Four floats of shared memory.
+__device__ __forceinline__ float4 shared_floats(u32 at) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(at) : "memory");
+    return x;
+}
+
+// dk and dv of 64·MS keys: STEP queries a stage.
+template <typename T, int WIDTH, int PART, int MS, int STEP, int KEYS_HELD, int VALUES_HELD>
+__device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
+                                                const T *__restrict__ v, const T *__restrict__ g,
+                                                const float2 *__restrict__ statistics, T *__restrict__ dk,
+                                                T *__restrict__ dv) {
+    constexpr int THREADS = 128, KEYS = 64 * MS;
+    using Rows = SharedRows<WIDTH>;
+    constexpr int KEPT = (KEYS_HELD < WIDTH / 16) + (VALUES_HELD < WIDTH / 16);
+    static_assert(KEYS_HELD >= VALUES_HELD, "values come first in shared memory");
+    using Memory = GradMemory<WIDTH, KEYS, STEP, KEPT>;
+    extern __shared__ __align__(1024) char memory[];
+    u32 start = shared_address(memory), ring = start + Memory::RING;
+    // Where the operands of a head of queries begin.
+    struct Place {
+        const T *q, *g;
+        const float2 *statistics;
+    };
+    Place *place = reinterpret_cast<Place *>(memory + Memory::PLACE);
+
+    u64 tiles = (p.keys + KEYS - 1) / KEYS, heads = p.heads / p.group;
+    constexpr int PARTS = WIDTH / PART;
+    auto tile = [&] {
+        return attention_tile(block_again(), heads, gridDim.x / tiles / PARTS, p.keys, KEYS, PARTS, PART, false);
+    };
+    AttentionTile at = tile();
+    int width = (int)p.width, lane = threadIdx.x % WARP, end = (int)p.queries;
+    int first = (int)at.row + (int)(threadIdx.x / WARP) * 16 * MS;
+
+    Operand<WIDTH, MS, KEYS_HELD> keys;
+    Operand<WIDTH, MS, VALUES_HELD> values;
+    {
+        int left = (int)min(p.keys - at.row, (u64)KEYS), warp_row = (int)(threadIdx.x / WARP) * 16 * MS;
+        RowCopies<T, WIDTH, KEYS, THREADS> of_keys(k + p.k.at(at.batch, at.head) + (i64)at.row * p.k.row, p.k.row, width);
+        RowCopies<T, WIDTH, KEYS, THREADS> of_values(v + p.v.at(at.batch, at.head) + (i64)at.row * p.v.row, p.v.row, width);
+        of_values.copy(start, left);
+        of_keys.copy(start + Memory::SECOND, left);
+        cp_async_commit();
+        cp_async_wait<0>();
+        __syncthreads();
+        values.load(start + warp_row * Rows::ROW);
+        keys.load(start + Memory::SECOND + warp_row * Rows::ROW);
+        if (KEPT < 2) __syncthreads();
+    }
+
+    float key_sums[MS][PART / 8][4] = {}, value_sums[MS][PART / 8][4] = {};
+#pragma unroll 1
+    for (int member = 0; member < (int)p.group; ++member) {
+        // Everyone has read the place and the stages of the head before.
+        if (member > 0) __syncthreads();
+        if (threadIdx.x == 0) {
+            AttentionTile at = tile();
+            u64 head = at.head * p.group + member;
+            *place = {q + p.q.at(at.batch, head), g + p.y.at(at.batch, head),
+                      statistics + (at.batch * p.heads + head) * p.queries};
+        }
+        __syncthreads();
+        // Earlier queries do not attend to these keys.
+        int begin = p.causal ? first / KEYS * KEYS : 0;
+        auto copy = [&](u32 stage, int query) {
+            if (query < end) {
+                u32 thread = thread_again(), to = ring + stage * Memory::STAGE;
+                Place from = *place;
+                RowCopies<T, WIDTH, STEP, THREADS>(from.q + query * p.q.row, p.q.row, width, thread).copy(to, end - query);
+                RowCopies<T, WIDTH, STEP, THREADS>(from.g + query * p.y.row, p.y.row, width, thread)
+                    .copy(to + Memory::SIDE, end - query);
+                if (thread < STEP) {
+                    bool exists = query + (int)thread < end;
+                    cp_async<8>(start + Memory::STATISTICS + (stage * STEP + thread) * 8,
+                                from.statistics + (exists ? query + (int)thread : 0), exists ? 8 : 0);
+                }
+            }
+            cp_async_commit();
+        };
+        copy(0, begin);
+        u32 stage = 0;
+#pragma unroll 1
+        for (int query = begin; query < end; query += STEP) {
+            cp_async_wait<0>();
+            __syncthreads();
+            copy(stage ^ 1, query + STEP);
+            u32 now = ring + stage * Memory::STAGE;
+            u32 pairs = start + Memory::STATISTICS + (stage * STEP + lane % 4 * 2) * 8;
+            stage ^= 1;
+            u32 rows = now + Rows::lane_b(), across = now + Rows::lane_b_trans();
+#pragma unroll 1
+            for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW, pairs += 16 * 8) {
+                if (p.causal && query + sub + 15 < first) continue;
+                float s[MS][2][4], dp[MS][2][4];
+                multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
+                multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
+                if (p.causal && query + sub < first + 16 * MS - 1) {
+                    int after = query + sub + lane % 4 * 2 - first - lane / 4;
+#pragma unroll
+                    for (int m = 0; m < MS; ++m)
+#pragma unroll
+                        for (int n = 0; n < 2; ++n)
+#pragma unroll
+                            for (int e = 0; e < 4; ++e) {
+                                if (after + 8 * n + e % 2 < 16 * m + e / 2 * 8) s[m][n][e] = -INFINITY;
+                            }
+                }
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    float4 two = shared_floats(pairs + 8 * n * 8);
+#pragma unroll
+                    for (int m = 0; m < MS; ++m)
+#pragma unroll
+                        for (int half = 0; half < 4; half += 2) {
+                            slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
+                            slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
+                        }
+                }
+                u32 a[MS][4];
+#pragma unroll
+                for (int m = 0; m < MS; ++m) as_operand<T>(a[m], s[m][0], s[m][1]);
+                add_rows<T, WIDTH, PART, MS>(value_sums, a, across + Memory::SIDE, (u32)at.column);
+#pragma unroll
+                for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
+                add_rows<T, WIDTH, PART, MS>(key_sums, a, across, (u32)at.column);
+            }
+        }
+    }
+
+    __syncthreads();
+    at = tile();
+    int warp_row = (int)(thread_again() / WARP) * 16 * MS, left = (int)min(p.keys - at.row, (u64)KEYS);
+    char *rows = memory + warp_row * PART * 2;
+    i64 row = (i64)at.row + warp_row;
+    int columns = min(width - (int)at.column, PART);
+    store_rows<T, PART, MS>(key_sums, rows, dk + p.k.at(at.batch, at.head) + row * p.k.row + at.column, p.k.row,
+                            left - warp_row, columns, [&](int, int) { return p.scale; });
+    store_rows<T, PART, MS>(value_sums, rows, dv + p.v.at(at.batch, at.head) + row * p.v.row + at.column, p.v.row,
+                            left - warp_row, columns, [](int, int) { return 1.0f; });
+}
+
+// dq of 64·MS queries: STEP keys a stage.
+template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD>
+__device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
+                                                  const T *__restrict__ v, const T *__restrict__ g,
+                                                  const float2 *__restrict__ statistics, T *__restrict__ dq) {
+    constexpr int THREADS = 128, QUERIES = 64 * MS;
+    using Rows = SharedRows<WIDTH>;
+    constexpr int KEPT = HELD < WIDTH / 16 ? 2 : 0;
+    using Memory = GradMemory<WIDTH, QUERIES, STEP, KEPT>;
+    extern __shared__ __align__(1024) char memory[];
+    u32 start = shared_address(memory), ring = start + Memory::RING;
+
+    u64 tiles = (p.queries + QUERIES - 1) / QUERIES;
+    constexpr int PARTS = WIDTH / PART;
+    AttentionTile at =
+        attention_tile(blockIdx.x, p.heads, gridDim.x / tiles / PARTS, p.queries, QUERIES, PARTS, PART, p.causal);
+    int width = (int)p.width, lane = threadIdx.x % WARP, warp_row = (int)(threadIdx.x / WARP) * 16 * MS;
+    int left = (int)min(p.queries - at.row, (u64)QUERIES), first = (int)at.row + warp_row, last = first + 16 * MS - 1;
+    int end = (int)(p.causal ? min(p.keys, at.row + left) : p.keys);
+
+    Operand<WIDTH, MS, HELD> queries, slopes;
+    float lse[MS][2], delta[MS][2];
+    {
+        RowCopies<T, WIDTH, QUERIES, THREADS> of_queries(q + p.q.at(at.batch, at.head) + (i64)at.row * p.q.row, p.q.row,
+                                                         width);
+        RowCopies<T, WIDTH, QUERIES, THREADS> of_slopes(g + p.y.at(at.batch, at.head) + (i64)at.row * p.y.row, p.y.row,
+                                                        width);
+        of_queries.copy(start, left);
+        of_slopes.copy(start + Memory::SECOND, left);
+        cp_async_commit();
+        const float2 *pairs = statistics + (at.batch * p.heads + at.head) * p.queries + at.row;
+#pragma unroll
+        for (int m = 0; m < MS; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                int row = warp_row + 16 * m + 8 * half + lane / 4;
+                float2 pair = row < left ? pairs[row] : make_float2(0.0f, 0.0f);
+                lse[m][half] = pair.x;
+                delta[m][half] = pair.y;
+            }
+        cp_async_wait<0>();
+        __syncthreads();
+        queries.load(start + warp_row * Rows::ROW);
+        slopes.load(start + Memory::SECOND + warp_row * Rows::ROW);
+        if (KEPT < 2) __syncthreads();
+    }
+
+    u64 shared_head = at.head / p.group;
+    RowCopies<T, WIDTH, STEP, THREADS> of_keys(k + p.k.at(at.batch, shared_head), p.k.row, width);
+    RowCopies<T, WIDTH, STEP, THREADS> of_values(v + p.v.at(at.batch, shared_head), p.v.row, width);
+    auto copy = [&](u32 stage, int key) {
+        if (key < end) {
+            of_keys.copy(ring + stage * Memory::STAGE, end - key);
+            of_values.copy(ring + stage * Memory::STAGE + Memory::SIDE, end - key);
+            of_keys.advance(STEP);
+            of_values.advance(STEP);
+        }
+        cp_async_commit();
+    };
+    copy(0, 0);
+    float sums[MS][PART / 8][4] = {};
+    u32 stage = 0;
+#pragma unroll 1
+    for (int key = 0; key < end; key += STEP) {
+        cp_async_wait<0>();
+        __syncthreads();
+        copy(stage ^ 1, key + STEP);
+        u32 now = ring + stage * Memory::STAGE;
+        stage ^= 1;
+        u32 rows = now + Rows::lane_b(), across = now + Rows::lane_b_trans();
+#pragma unroll 1
+        for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW) {
+            int from = key + sub;
+            if (from >= end || (p.causal && from > last)) break;
+            float s[MS][2][4], dp[MS][2][4];
+            multiply_rows<T, WIDTH, MS, 2, HELD>(s, queries, rows);
+            multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + Memory::SIDE);
+            if (from + 16 > end || (p.causal && from + 15 > first)) {
+#pragma unroll
+                for (int m = 0; m < MS; ++m)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        int row = first + 16 * m + e / 2 * 8 + lane / 4;
+                        int seen = (p.causal ? min(end, row + 1) : end) - from - lane % 4 * 2 - e % 2;
+#pragma unroll
+                        for (int n = 0; n < 2; ++n) {
+                            if (8 * n >= seen) s[m][n][e] = -INFINITY;
+                        }
+                    }
+            }
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int n = 0; n < 2; ++n)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        slope(s[m][n][e], dp[m][n][e], p.factor, lse[m][e / 2], delta[m][e / 2]);
+                    }
+            u32 a[MS][4];
+#pragma unroll
+            for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
+            add_rows<T, WIDTH, PART, MS>(sums, a, across, (u32)at.column);
+        }
+    }
+
+    __syncthreads();
+    i64 row = (i64)at.row + warp_row;
+    store_rows<T, PART, MS>(sums, memory + warp_row * PART * 2, dq + p.q.at(at.batch, at.head) + row * p.q.row + at.column,
+                            p.q.row, left - warp_row, min(width - (int)at.column, PART),
+                            [&](int, int) { return p.scale; });
+}
+
+// attention_tensor_WIDTH_dtype and its gradients. Blocks have 128 threads; the first numbers of a row are tabulated in
+// cuda/src/ops/attention.rs, which sizes grids and shared memory by them:
+//   forward    columns; 16-row fragments of a warp, keys of a step; steps of the queries in registers
+//   key_grad   columns, those of a block; fragments, queries of a step; steps of keys and of values in registers
+//   query_grad columns, those of a block; fragments, keys of a step; steps of queries and of g in registers
+#define ATTENTION_TENSOR(width, suffix, T, ms, keys, held)                                                                      \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                                        \
+        attention_tensor_##width##_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k,                  \
+                                            const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {              \
+        attend<T, width, ms, keys, held>(p, q, k, v, y, lse);                                                                   \
+    }
+#define ATTENTION_KEY_GRAD(width, suffix, T, part, ms, step, keys_held, values_held)                                            \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_key_grad_##width##_##suffix(                                 \
+        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
+        const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv) {                                        \
+        attend_key_grad<T, width, part, ms, step, keys_held, values_held>(p, q, k, v, g, statistics, dk, dv);                   \
+    }
+#define ATTENTION_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                            \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_query_grad_##width##_##suffix(                               \
+        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
+        const float2 *__restrict__ statistics, T *__restrict__ dq) {                                                            \
+        attend_query_grad<T, width, part, ms, step, held>(p, q, k, v, g, statistics, dq);                                       \
+    }
+#define ATTENTION_TENSORS(suffix, T)                                                                                            \
+    ATTENTION_TENSOR(32, suffix, T, 2, 64, 2)                                                                                   \
+    ATTENTION_TENSOR(64, suffix, T, 2, 64, 4)                                                                                   \
+    ATTENTION_TENSOR(128, suffix, T, 2, 48, 0)                                                                                  \
+    ATTENTION_TENSOR(256, suffix, T, 1, 32, 0)                                                                                  \
+    ATTENTION_KEY_GRAD(32, suffix, T, 32, 2, 64, 2, 2)                                                                          \
+    ATTENTION_KEY_GRAD(64, suffix, T, 64, 2, 64, 4, 4)                                                                          \
+    ATTENTION_KEY_GRAD(128, suffix, T, 128, 1, 32, 8, 6)                                                                        \
+    ATTENTION_KEY_GRAD(256, suffix, T, 128, 1, 16, 0, 0)                                                                        \
+    ATTENTION_QUERY_GRAD(32, suffix, T, 32, 2, 64, 2)                                                                           \
+    ATTENTION_QUERY_GRAD(64, suffix, T, 64, 2, 64, 4)                                                                           \
+    ATTENTION_QUERY_GRAD(128, suffix, T, 128, 1, 32, 8)                                                                         \
+    ATTENTION_QUERY_GRAD(256, suffix, T, 256, 1, 16, 0)
