@@ -121,6 +121,15 @@ impl<B: Backend> BatchNorm<B> {
         Some((self.running_mean.as_ref()?.get(), self.running_var.as_ref()?.get()))
     }
 
+    /// The weight of the next batch in the running statistics.
+    fn momentum(&self, running: RunningStats<'_, B>) -> Result<f64> {
+        if !CUMULATIVE.get() {
+            return Ok(self.momentum);
+        }
+        let batches = running.batches.get().to_vec::<i32>()?;
+        Ok(1.0 / (f64::from(batches.first().copied().unwrap_or(0).max(0)) + 1.0))
+    }
+
     /// The running statistics, if tracked.
     fn running_stats(&self) -> Option<RunningStats<'_, B>> {
         Some(RunningStats {
@@ -233,16 +242,7 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
         }
         match (self.running_stats(), self.mode.is_training()) {
-            (Some(running), true) if CUMULATIVE.get() => {
-                let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
-                let before = running.batches.tick()?.to_vec::<i32>()?;
-                let batches = f64::from(before.first().copied().unwrap_or(0).max(0)) + 1.0;
-                if x.size() > 0 {
-                    running.blend(&mean, &var, x.size() / mean.size(), 1.0 / batches)?;
-                }
-                Ok(y)
-            }
-            (Some(running), true) => x.batch_norm_train((scale, shift), self.eps, self.momentum, running),
+            (Some(running), true) => x.batch_norm_train((scale, shift), self.eps, self.momentum(running)?, running),
             _ => Ok(x.batch_norm(scale, shift, self.eps)?.0),
         }
     }
