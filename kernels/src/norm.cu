@@ -4,104 +4,52 @@
 //   y  = x̂·scale + shift
 //   dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n);   dscale = Σ g·x̂;   dshift = Σ g
 //   RMS norm: mean = 0, rstd = 1/√(mean(x²) + eps), no second term in dx
+//   batch norm with a residual and a ReLU: y = relu(x̂·scale + shift + r), and g becomes dr = g + more, zero where y ≤ 0
 //
 // x is [samples, positions, channels], channels = groups·width, statistics [samples, groups]. Batch norm is one sample
 // with a group per channel. Rows of layer norm (positions = 1) have kernels of their own in norm_rows.cu; their dscale
 // and dshift are made here.
 //
-// Sums go in two stages without atomics, in an order that only the sizes decide. Stage 1 gives every block a tile of
-// columns and a stretch of rows (struct Cut) and writes a partial result per column; stage 2 combines them in order.
+// Sums go in two stages, in an order that only the sizes decide. Stage 1 gives every block a tile of columns and a stretch of rows
+// (struct Cut) and writes a partial result per column; stage 2 combines them in order. Stage 2 of batch norm, where all that is
+// combined lies in one tile, is done by the block of the tile that arrives last, whichever it is; otherwise it is a kernel.
 //
 // Contract: x, g, y and dx are aligned to 16 bytes; scale and shift have a value per channel, or are null; fewer than
 //   2^32 channels.
 // Geometry of tiled kernels: blocks of (tx, 256/tx), tx a power of two up to 32; grid tiles·outer·chunks, tiles =
 //   ⌈channels / (tx·V)⌉, where V is the elements of 16 bytes if they divide the channels, else 1.
-#include "norm.cuh"
+#include "norm_columns.cuh"
 
-// `outer` times `rows` rows, each outer part cut into `chunks` of `step` rows.
-struct Cut {
-    u64 outer, rows, step, chunks;
-};
-static_assert(sizeof(Cut) == 32, "cuda::ops::norm::Cut");
-
-constexpr int TILED = 256;
 constexpr int REDUCE = 128;
 
-template <int N> struct Count {
-    static constexpr int VALUE = N;
-};
+// The statistics of each (sample, group), and what a batch norm in training keeps of them.
+struct Statistics {
+    float *mean, *rstd, *running_mean, *running_var; // the last two, a value per group, may be null
+    i32 *batches;                                    // one number, null if they are
+    double momentum;
 
-// The columns and rows of a block's thread: V columns from `column`, rows begin + threadIdx.y, + blockDim.y, … < end.
-template <int V> struct Place {
-    u64 channels, column, begin, end;
-    u32 chunk, outer;
-
-    __device__ __forceinline__ Place(const GroupNormParams &p, const Cut &cut) {
-        channels = p.groups * p.width;
-        // A grid has fewer than 2^31 blocks: its parts fit 32 bits.
-        u32 tiles = ((u32)channels - 1) / (blockDim.x * V) + 1, chunks = (u32)cut.chunks;
-        chunk = blockIdx.x / tiles;
-        outer = chunk / chunks;
-        column = ((u64)(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * V;
-        u64 first = (chunk % chunks) * cut.step, size = cut.rows - first;
-        begin = outer * cut.rows + first;
-        end = begin + (size < cut.step ? size : cut.step);
-    }
-    __device__ __forceinline__ bool inside() const { return column < channels; }
-    // f(number of rows, first row) for all rows of this thread: `ROWS` at a time, whose loads are then under way together,
-    // and the rest one by one.
-    template <int ROWS, typename F> __device__ __forceinline__ void visit(F f) const {
-        u64 row = begin + threadIdx.y;
-        for (; row + (ROWS - 1) * blockDim.y < end; row += ROWS * blockDim.y) f(Count<ROWS>(), row);
-        for (; row < end; row += blockDim.y) f(Count<1>(), row);
-    }
-    // Where V columns of the r-th row from `row` lie.
-    __device__ __forceinline__ u64 index(u64 row, int r) const { return (row + r * blockDim.y) * channels + column; }
-};
-
-// The groups of V columns.
-template <int V> struct Groups {
-    u32 of[V];
-
-    __device__ __forceinline__ Groups(const GroupNormParams &p, u64 column) {
-        u32 width = (u32)p.width, group = (u32)column / width, rest = (u32)column % width;
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-            of[j] = group;
-            if (++rest == width) {
-                rest = 0;
-                ++group;
-            }
+    // Writes those of group `to`. Running statistics move, running = (1 − momentum)·running + momentum·batch with the unbiased
+    // variance, and the batch is counted.
+    __device__ __forceinline__ void put(const GroupNormParams &p, u64 to, const Moments &m) const {
+        float var = m.m2 / m.count;
+        mean[to] = p.rms ? 0.0f : m.mean;
+        rstd[to] = rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
+        if (running_mean) {
+            float keep = (float)(1.0 - momentum), rate = (float)momentum;
+            running_mean[to] = keep * running_mean[to] + rate * m.mean;
+            running_var[to] = keep * running_var[to] + rate * (m.m2 / (m.count - 1.0f));
+            if (to == 0) *batches = (i32)((u32)*batches + 1);
         }
     }
-    // v[j] = stats[sample, group of column j]
-    __device__ __forceinline__ void load(const GroupNormParams &p, const float *__restrict__ stats, u64 sample,
-                                         float (&v)[V]) const {
-#pragma unroll
-        for (int j = 0; j < V; ++j) v[j] = stats[sample * p.groups + of[j]];
-    }
 };
 
-// A scale or a shift, of x's dtype or of f32.
-template <typename T>
-__device__ __forceinline__ float of_channel(const GroupNormParams &p, const T *__restrict__ vector, u64 column) {
-    return p.wide ? reinterpret_cast<const float *>(vector)[column] : to_acc(vector[column]);
-}
-
-// v[j] = vector[column + j], or `otherwise` where there is no vector
-template <int V, typename T>
-__device__ __forceinline__ void of_channels(const GroupNormParams &p, const T *__restrict__ vector, u64 column,
-                                            float otherwise, float (&v)[V]) {
-#pragma unroll
-    for (int j = 0; j < V; ++j) v[j] = vector ? of_channel(p, vector, column + j) : otherwise;
-}
-
-// Stage 1: partial[chunk, {mean, m2}, channel] of the rows of each chunk.
+// Stage 1: partial[chunk, {mean, m2}, channel] of the rows of each chunk; for batch norm, if `to.mean` is not null, stage 2 too.
 template <typename T, int V>
 __device__ __forceinline__ void moments(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
-                                        float *__restrict__ partial) {
+                                        float *__restrict__ partial, const Statistics &to) {
     constexpr int ROWS = 4;
     __shared__ float counts[TILED], means[V * TILED], squares[V * TILED];
+    __shared__ bool last;
     Place<V> at(p, cut);
     int thread = threadIdx.y * blockDim.x + threadIdx.x;
     Moments m[V] = {};
@@ -137,33 +85,54 @@ __device__ __forceinline__ void moments(const GroupNormParams &p, const Cut &cut
             squares[j * TILED + thread] = m[j].m2;
         }
     };
-    put();
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.y >= half) continue;
-        int other = thread + half * blockDim.x;
-#pragma unroll
-        for (int j = 0; j < V; ++j)
-            m[j].add(Moments{counts[other], means[j * TILED + other], squares[j * TILED + other]});
+    // m of the threads with row 0 is that of all rows.
+    auto join = [&] {
         put();
-    }
-    if (threadIdx.y > 0 || !at.inside()) return;
-    partial += at.chunk * 2 * at.channels + at.column;
+        for (int half = blockDim.y / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (threadIdx.y >= half) continue;
+            int other = thread + half * blockDim.x;
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-        partial[j] = m[j].mean;
-        partial[at.channels + j] = m[j].m2;
+            for (int j = 0; j < V; ++j)
+                m[j].add(Moments{counts[other], means[j * TILED + other], squares[j * TILED + other]});
+            put();
+        }
+    };
+    join();
+    if (threadIdx.y == 0 && at.inside()) {
+        float *to_chunk = partial + at.chunk * 2 * at.channels + at.column;
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            to_chunk[j] = m[j].mean;
+            to_chunk[at.channels + j] = m[j].m2;
+        }
     }
+    if (!to.mean || !arrives_last(at.tile, (u32)cut.chunks, last)) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) m[j] = {};
+    if (at.inside()) {
+#pragma unroll 2
+        for (u32 chunk = threadIdx.y; chunk < cut.chunks; chunk += blockDim.y) {
+            const float *from = partial + chunk * 2 * at.channels + at.column;
+            const u64 left = cut.rows - chunk * cut.step;
+            const float count = (float)(left < cut.step ? left : cut.step);
+#pragma unroll
+            for (int j = 0; j < V; ++j) m[j].add(Moments{count, __ldcg(from + j), __ldcg(from + at.channels + j)});
+        }
+    }
+    join();
+    if (threadIdx.y > 0 || !at.inside()) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) to.put(p, at.column + j, m[j]);
 }
 
-// Stage 2: the statistics of each (sample, group) from the partial results of its chunks and channels. Batch norm in training also
-// moves its running statistics, running = (1 − momentum)·running + momentum·batch with the unbiased variance, and counts the batch.
-// Contract: running_mean, running_var (a value per group) and batches (one i32) are null, or there is one sample and p.positions > 1.
+// Stage 2: the statistics of each (sample, group) from the partial results of its chunks and channels.
 // Geometry: a block of 128 per (sample, group), the grid strides.
 extern "C" __global__ void __launch_bounds__(REDUCE)
     norm_stats(GroupNormParams p, Cut cut, const float *__restrict__ partial, float *__restrict__ mean,
                float *__restrict__ rstd, float *__restrict__ running_mean, float *__restrict__ running_var,
                i32 *__restrict__ batches, double momentum) {
+    const Statistics to = {mean, rstd, running_mean, running_var, batches, momentum};
     __shared__ Moments warps[REDUCE / WARP];
     u64 channels = p.groups * p.width;
     for (Walk at(blockIdx.x, gridDim.x, p.groups); at.quotient < p.samples; at.next()) {
@@ -178,25 +147,17 @@ extern "C" __global__ void __launch_bounds__(REDUCE)
         __syncthreads();
         if (threadIdx.x == 0) {
             for (int w = 1; w < REDUCE / WARP; ++w) m.add(warps[w]);
-            float var = m.m2 / m.count;
-            u64 to = at.quotient * p.groups + at.remainder;
-            mean[to] = p.rms ? 0.0f : m.mean;
-            rstd[to] = rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
-            if (running_mean) {
-                float keep = (float)(1.0 - momentum), rate = (float)momentum;
-                running_mean[to] = keep * running_mean[to] + rate * m.mean;
-                running_var[to] = keep * running_var[to] + rate * (m.m2 / (m.count - 1.0f));
-                if (to == 0) *batches = (i32)((u32)*batches + 1);
-            }
+            to.put(p, at.quotient * p.groups + at.remainder, m);
         }
         __syncthreads();
     }
 }
 
-// y = (x − mean)·rstd·scale + shift; with EVAL `rstd` holds variances.
+// y = (x − mean)·rstd·scale + shift, plus a residual where there is one, and behind a ReLU if p says so; with EVAL `rstd` holds
+// variances.
 template <typename T, int V, bool EVAL>
 __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
-                                      const T *__restrict__ scale, const T *__restrict__ shift,
+                                      const T *__restrict__ residual, const T *__restrict__ scale, const T *__restrict__ shift,
                                       const float *__restrict__ mean, const float *__restrict__ rstd,
                                       T *__restrict__ y) {
     Place<V> at(p, cut);
@@ -209,27 +170,83 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
     of_channels(p, shift, at.column, 0.0f, b);
 #pragma unroll
     for (int j = 0; j < V; ++j) a[j] = (EVAL ? rstd_of(a[j], p.eps) : a[j]) * s[j];
+    auto put = [&](u64 row, int r, float (&v)[V]) {
+        if (p.flags & NORM_RELU) {
+#pragma unroll
+            for (int j = 0; j < V; ++j) v[j] = v[j] < 0.0f ? 0.0f : v[j];
+        }
+        store<V>(y + at.index(row, r), v);
+    };
+    if (residual) {
+        at.template visit<2>([&](auto count, u64 row) {
+            constexpr int ROWS = decltype(count)::VALUE;
+            Packed<T, V> packed[ROWS], more[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                packed[r].load(x + at.index(row, r));
+                more[r].load(residual + at.index(row, r));
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                float v[V], other[V];
+                packed[r].get(v);
+                more[r].get(other);
+#pragma unroll
+                for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j] + other[j];
+                put(row, r, v);
+            }
+        });
+        return;
+    }
     at.template visit<4>([&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
-        float v[ROWS][V];
+        Packed<T, V> packed[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) load<V>(x + at.index(row, r), v[r]);
+        for (int r = 0; r < ROWS; ++r) packed[r].load(x + at.index(row, r));
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
+            float v[V];
+            packed[r].get(v);
 #pragma unroll
-            for (int j = 0; j < V; ++j) v[r][j] = (v[r][j] - m[j]) * a[j] + b[j];
-            store<V>(y + at.index(row, r), v[r]);
+            for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j];
+            put(row, r, v);
         }
     });
 }
 
-// Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel]. The statistics are those of the sample `outer`, or of
-// the row itself where every row is a sample (positions = 1).
+// The gradients of scale and shift, of x's dtype or of f32, and for batch norm the factors of dx, from the sums of a channel.
+template <typename T> struct Totals {
+    T *dscale, *dshift;
+    const T *scale; // null if there is none
+    float *factors; // [{Σ g·scale / n, Σ g·scale·x̂ / n}, channel], null if they are not wanted
+
+    __device__ __forceinline__ void put(const GroupNormParams &p, u64 channels, u64 column, float dot,
+                                        float total) const {
+        if (p.flags & NORM_WIDE_GRADS) {
+            reinterpret_cast<float *>(dscale)[column] = dot;
+            reinterpret_cast<float *>(dshift)[column] = total;
+        } else {
+            dscale[column] = from_acc<T>(dot);
+            dshift[column] = from_acc<T>(total);
+        }
+        if (factors) {
+            float share = (scale ? of_channel(p, scale, column) : 1.0f) / (float)p.positions;
+            factors[column] = total * share;
+            factors[channels + column] = dot * share;
+        }
+    }
+};
+
+// Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel], and for batch norm, if `to.dscale` is not null, stage 2. The statistics are those of the sample `outer`, or of
+// the row itself where every row is a sample (positions = 1). With `dr`, g is first made the gradient before the residual and the ReLU,
+// which is written there: the sum of g and `more`, if given, zero where the ReLU's result y, if given, is not positive.
 template <typename T, int V>
 __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                      const float *__restrict__ mean, const float *__restrict__ rstd,
-                                     const T *__restrict__ g, float *__restrict__ partial) {
+                                     const T *__restrict__ g, float *__restrict__ partial, const T *__restrict__ more,
+                                     const T *__restrict__ y, T *__restrict__ dr, const Totals<T> &to) {
     __shared__ float dots[V * TILED], totals[V * TILED];
+    __shared__ bool last;
     Place<V> at(p, cut);
     Groups<V> groups(p, at.column);
     int thread = threadIdx.y * blockDim.x + threadIdx.x;
@@ -240,22 +257,39 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
     }
     auto add = [&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
-        float v[ROWS][V], d[ROWS][V];
+        Packed<T, V> packed[ROWS], grads[ROWS], others[ROWS], results[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            load<V>(x + at.index(row, r), v[r]);
-            load<V>(g + at.index(row, r), d[r]);
+            packed[r].load(x + at.index(row, r));
+            grads[r].load(g + at.index(row, r));
+            if (more) others[r].load(more + at.index(row, r));
+            if (y) results[r].load(y + at.index(row, r));
         }
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
+            float v[V], d[V], other[V];
+            packed[r].get(v);
+            grads[r].get(d);
+            if (more) {
+                others[r].get(other);
+                // What is summed is what the gradient of x is made of.
+#pragma unroll
+                for (int j = 0; j < V; ++j) d[j] = to_acc(from_acc<T>(d[j] + other[j]));
+            }
+            if (y) {
+                results[r].get(other);
+#pragma unroll
+                for (int j = 0; j < V; ++j) d[j] = other[j] <= 0.0f ? 0.0f : d[j];
+            }
+            if (dr) store<V>(dr + at.index(row, r), d);
             if (p.positions == 1) {
                 groups.load(p, mean, row + r * blockDim.y, m);
                 groups.load(p, rstd, row + r * blockDim.y, k);
             }
 #pragma unroll
             for (int j = 0; j < V; ++j) {
-                dot[j] += d[r][j] * ((v[r][j] - m[j]) * k[j]);
-                total[j] += d[r][j];
+                dot[j] += d[j] * ((v[j] - m[j]) * k[j]);
+                total[j] += d[j];
             }
         }
     };
@@ -267,25 +301,48 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
             totals[j * TILED + thread] = total[j];
         }
     };
-    put();
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.y >= half) continue;
-        int other = thread + half * blockDim.x;
+    // The sums of the threads with row 0 are those of all rows.
+    auto join = [&] {
+        put();
+        for (int half = blockDim.y / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (threadIdx.y >= half) continue;
+            int other = thread + half * blockDim.x;
+#pragma unroll
+            for (int j = 0; j < V; ++j) {
+                dot[j] += dots[j * TILED + other];
+                total[j] += totals[j * TILED + other];
+            }
+            put();
+        }
+    };
+    join();
+    if (threadIdx.y == 0 && at.inside()) {
+        float *to_chunk = partial + at.chunk * 2 * at.channels + at.column;
 #pragma unroll
         for (int j = 0; j < V; ++j) {
-            dot[j] += dots[j * TILED + other];
-            total[j] += totals[j * TILED + other];
+            to_chunk[j] = dot[j];
+            to_chunk[at.channels + j] = total[j];
         }
-        put();
     }
-    if (threadIdx.y > 0 || !at.inside()) return;
-    partial += at.chunk * 2 * at.channels + at.column;
+    if (!to.dscale || !arrives_last(at.tile, (u32)cut.chunks, last)) return;
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-        partial[j] = dot[j];
-        partial[at.channels + j] = total[j];
+    for (int j = 0; j < V; ++j) dot[j] = total[j] = 0.0f;
+    if (at.inside()) {
+#pragma unroll 4
+        for (u32 chunk = threadIdx.y; chunk < cut.chunks; chunk += blockDim.y) {
+            const float *from = partial + chunk * 2 * at.channels + at.column;
+#pragma unroll
+            for (int j = 0; j < V; ++j) {
+                dot[j] += __ldcg(from + j);
+                total[j] += __ldcg(from + at.channels + j);
+            }
+        }
     }
+    join();
+    if (threadIdx.y > 0 || !at.inside()) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) to.put(p, at.channels, at.column + j, dot[j], total[j]);
 }
 
 // Stage 2 for dx: factors[{Σ g·scale / n, Σ g·scale·x̂ / n}, sample, group].
@@ -315,13 +372,12 @@ __device__ __forceinline__ void factors_of(const GroupNormParams &p, const Cut &
     }
 }
 
-// Stage 2 for dscale and dshift: the sums of `parts` partial results, zero if there are none. With `factors`, for batch norm, also
+// Stage 2 for dscale and dshift: the sums of `parts` partial results, zero if there are none. With factors, for batch norm, also
 // what norm_factors gives, because a channel is a group there.
 // Geometry: blocks of (32, 8), 32 channels each.
 template <typename T>
 __device__ __forceinline__ void totals_of(const GroupNormParams &p, u64 parts, const float *__restrict__ partial,
-                                          T *__restrict__ dscale, T *__restrict__ dshift, const T *__restrict__ scale,
-                                          float *__restrict__ factors) {
+                                          const Totals<T> &to) {
     u64 channels = p.groups * p.width;
     __shared__ float dots[8][WARP], totals[8][WARP];
     u64 column = (u64)blockIdx.x * WARP + threadIdx.x;
@@ -338,21 +394,15 @@ __device__ __forceinline__ void totals_of(const GroupNormParams &p, u64 parts, c
         dot += dots[y][threadIdx.x];
         total += totals[y][threadIdx.x];
     }
-    dscale[column] = from_acc<T>(dot);
-    dshift[column] = from_acc<T>(total);
-    if (factors) {
-        float share = (scale ? of_channel(p, scale, column) : 1.0f) / (float)p.positions;
-        factors[column] = total * share;
-        factors[channels + column] = dot * share;
-    }
+    to.put(p, channels, column, dot, total);
 }
 
-// dx = rstd·(g·scale − factors₀ − x̂·factors₁)
+// dx = rstd·(g·scale − factors₀ − x̂·factors₁). g may lie where dx is written: a thread reads an element of it before it writes it.
 template <typename T, int V>
 __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                                const T *__restrict__ scale, const float *__restrict__ mean,
-                                               const float *__restrict__ rstd, const T *__restrict__ g,
-                                               const float *__restrict__ factors, T *__restrict__ dx) {
+                                               const float *__restrict__ rstd, const T *g,
+                                               const float *__restrict__ factors, T *dx) {
     Place<V> at(p, cut);
     if (!at.inside()) return;
     Groups<V> groups(p, at.column);
@@ -387,44 +437,50 @@ __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const C
 
 template <typename T, int V>
 __device__ __forceinline__ void train(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
-                                      const T *__restrict__ scale, const T *__restrict__ shift,
-                                      const float *__restrict__ mean, const float *__restrict__ rstd,
-                                      T *__restrict__ y) {
-    apply<T, V, false>(p, cut, x, scale, shift, mean, rstd, y);
+                                      const T *__restrict__ residual, const T *__restrict__ scale,
+                                      const T *__restrict__ shift, const float *__restrict__ mean,
+                                      const float *__restrict__ rstd, T *__restrict__ y) {
+    apply<T, V, false>(p, cut, x, residual, scale, shift, mean, rstd, y);
 }
 template <typename T, int V>
 __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
-                                     const T *__restrict__ scale, const T *__restrict__ shift,
-                                     const float *__restrict__ mean, const float *__restrict__ var,
-                                     T *__restrict__ y) {
-    apply<T, V, true>(p, cut, x, scale, shift, mean, var, y);
+                                     const T *__restrict__ residual, const T *__restrict__ scale,
+                                     const T *__restrict__ shift, const float *__restrict__ mean,
+                                     const float *__restrict__ var, T *__restrict__ y) {
+    apply<T, V, true>(p, cut, x, residual, scale, shift, mean, var, y);
 }
 
 #define NORM(suffix, type)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(TILED) norm_moments_##suffix(                                         \
-        GroupNormParams p, Cut cut, const type *__restrict__ x, float *__restrict__ partial) {                         \
+    extern "C" __global__ void __launch_bounds__(TILED)                                                                \
+        norm_moments_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x, float *__restrict__ partial,     \
+                              float *__restrict__ mean, float *__restrict__ rstd, float *__restrict__ running_mean,    \
+                              float *__restrict__ running_var, i32 *__restrict__ batches, double momentum) {           \
         using T = type;                                                                                                \
-        BY_WIDTH(moments, p, cut, x, partial)                                                                          \
+        const Statistics to = {mean, rstd, running_mean, running_var, batches, momentum};                              \
+        BY_WIDTH(moments, p, cut, x, partial, to)                                                                      \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED) norm_apply_##suffix(                                           \
-        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,                        \
-        const type *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ rstd,                \
-        type *__restrict__ y) {                                                                                        \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ residual,                     \
+        const type *__restrict__ scale, const type *__restrict__ shift, const float *__restrict__ mean,                \
+        const float *__restrict__ rstd, type *__restrict__ y) {                                                        \
         using T = type;                                                                                                \
-        BY_WIDTH(train, p, cut, x, scale, shift, mean, rstd, y)                                                        \
+        BY_WIDTH(train, p, cut, x, residual, scale, shift, mean, rstd, y)                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED) norm_eval_##suffix(                                            \
-        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,                        \
-        const type *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ var,                 \
-        type *__restrict__ y) {                                                                                        \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ residual,                     \
+        const type *__restrict__ scale, const type *__restrict__ shift, const float *__restrict__ mean,                \
+        const float *__restrict__ var, type *__restrict__ y) {                                                         \
         using T = type;                                                                                                \
-        BY_WIDTH(eval, p, cut, x, scale, shift, mean, var, y)                                                          \
+        BY_WIDTH(eval, p, cut, x, residual, scale, shift, mean, var, y)                                                \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED) norm_sums_##suffix(                                            \
         GroupNormParams p, Cut cut, const type *__restrict__ x, const float *__restrict__ mean,                        \
-        const float *__restrict__ rstd, const type *__restrict__ g, float *__restrict__ partial) {                     \
+        const float *__restrict__ rstd, const type *__restrict__ g, float *__restrict__ partial,                       \
+        const type *__restrict__ more, const type *__restrict__ y, type *__restrict__ dr, type *__restrict__ dscale,   \
+        type *__restrict__ dshift, const type *__restrict__ scale, float *__restrict__ factors) {                      \
         using T = type;                                                                                                \
-        BY_WIDTH(sums, p, cut, x, mean, rstd, g, partial)                                                              \
+        const Totals<T> to = {dscale, dshift, scale, factors};                                                         \
+        BY_WIDTH(sums, p, cut, x, mean, rstd, g, partial, more, y, dr, to)                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(REDUCE)                                                               \
         norm_factors_##suffix(GroupNormParams p, Cut cut, const float *__restrict__ partial,                           \
@@ -432,15 +488,15 @@ __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, c
         factors_of<type>(p, cut, partial, scale, factors);                                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
-        norm_totals_##suffix(GroupNormParams p, const float *__restrict__ partial, type *__restrict__ dscale,          \
-                             type *__restrict__ dshift, u64 parts, const type *__restrict__ scale,                     \
+        norm_totals_##suffix(GroupNormParams p, const float *__restrict__ partial, u64 parts,                          \
+                             type *__restrict__ dscale, type *__restrict__ dshift, const type *__restrict__ scale,     \
                              float *__restrict__ factors) {                                                            \
-        totals_of<type>(p, parts, partial, dscale, dshift, scale, factors);                                            \
+        totals_of<type>(p, parts, partial, Totals<type>{dscale, dshift, scale, factors});                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED)                                                                \
         norm_grad_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,     \
-                           const float *__restrict__ mean, const float *__restrict__ rstd,                             \
-                           const type *__restrict__ g, const float *__restrict__ factors, type *__restrict__ dx) {     \
+                           const float *__restrict__ mean, const float *__restrict__ rstd, const type *g,              \
+                           const float *__restrict__ factors, type *dx) {                                              \
         using T = type;                                                                                                \
         BY_WIDTH(input_gradient, p, cut, x, scale, mean, rstd, g, factors, dx)                                         \
     }

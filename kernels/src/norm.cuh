@@ -8,9 +8,14 @@ struct GroupNormParams {
     u64 samples, positions, groups, width;
     double eps;
     u32 rms;
-    u32 wide; // padding in core: here 1 where scale and shift are f32, whatever x is
+    u32 flags; // padding in core
 };
 static_assert(sizeof(GroupNormParams) == 48, "core::ops::GroupNormParams");
+
+// Flags: scale and shift are f32 whatever x is; the result is that of a ReLU; the gradients of scale and shift are f32.
+constexpr u32 NORM_WIDE = 1;
+constexpr u32 NORM_RELU = 2;
+constexpr u32 NORM_WIDE_GRADS = 4;
 
 // `count` values with mean `mean` and squared deviations `m2` from it.
 struct Moments {

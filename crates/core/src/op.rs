@@ -100,7 +100,8 @@ ops! {
         ConvMaxPool = "conv_max_pool",
         /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too
         GroupNorm = "group_norm",
-        /// [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm), whose gradient is that of [`Op::GroupNorm`]
+        /// [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm), and its gradient
+        /// [`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad)
         BatchNorm = "batch_norm",
         /// [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval)
         BatchNormEval = "batch_norm_eval",

@@ -98,6 +98,27 @@ pub(crate) fn zip2_mut<A: Send, B: Send>(
     }
 }
 
+/// As [`zip2_mut`], in parallel only if `parallel`; stops at an error.
+pub(crate) fn try_zip2_mut<A: Send, B: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    parallel: bool,
+    f: impl Fn(usize, &mut [A], &mut [B]) -> kiln_core::Result<()> + Sync,
+) -> kiln_core::Result<()> {
+    let interrupt = interrupt::current();
+    let each = |i: usize, a: &mut [A], b: &mut [B]| {
+        interrupt::look(&interrupt)?;
+        f(i, a, b)
+    };
+    match parallel && a.len() > la {
+        true => try_zip2_parallel((a, la), (b, lb), &each),
+        false => {
+            let both = a.chunks_mut(la).zip(b.chunks_mut(lb)).enumerate();
+            both.into_iter().try_for_each(|(i, (a, b))| each(i, a, b))
+        }
+    }
+}
+
 /// As [`zip2_mut`], over three slices.
 pub(crate) fn zip3_mut<A: Send, B: Send, C: Send>(
     (a, la): (&mut [A], usize),
@@ -178,6 +199,23 @@ fn zip2_parallel<A: Send, B: Send>((a, la): (&mut [A], usize), (b, lb): (&mut [B
             .with_max_len(1)
             .for_each(|(i, (a, b))| f(i, a, b));
     });
+}
+
+/// A kernel over chunk `i` of two slices, which may fail.
+type TryKernel2<'f, A, B> = &'f (dyn Fn(usize, &mut [A], &mut [B]) -> kiln_core::Result<()> + Sync);
+
+fn try_zip2_parallel<A: Send, B: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    f: TryKernel2<'_, A, B>,
+) -> kiln_core::Result<()> {
+    in_pool(|| {
+        a.par_chunks_mut(la)
+            .zip(b.par_chunks_mut(lb))
+            .enumerate()
+            .with_max_len(1)
+            .try_for_each(|(i, (a, b))| f(i, a, b))
+    })
 }
 
 fn zip3_parallel<A: Send, B: Send, C: Send>(

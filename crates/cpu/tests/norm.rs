@@ -182,9 +182,10 @@ fn evaluation_uses_the_given_statistics() {
     let mut y = cpu.alloc(DType::F32, 4).unwrap();
     let (x, mean, var) = (up(&[1.0, 2.0, 3.0, 4.0]), up(&[1.0, 2.0]), up(&[4.0, 0.25]));
     let (scale, shift) = (up(&[2.0, 1.0]), up(&[0.0, 10.0]));
-    cpu.batch_norm_eval(&p, &x, Some(&scale), Some(&shift), &mean, &var, &mut y)
+    cpu.batch_norm_eval(&p, &x, None, Some(&scale), Some(&shift), &mean, &var, &mut y)
         .unwrap();
     assert_eq!(cpu.download::<f32>(&y).unwrap(), [0.0, 10.0, 2.0, 14.0]);
-    cpu.batch_norm_eval(&p, &x, None, None, &mean, &var, &mut y).unwrap();
+    cpu.batch_norm_eval(&p, &x, None, None, None, &mean, &var, &mut y)
+        .unwrap();
     assert_eq!(cpu.download::<f32>(&y).unwrap(), [0.0, 0.0, 1.0, 4.0]);
 }

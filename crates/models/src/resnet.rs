@@ -98,7 +98,7 @@ impl<B: Backend> ResNet18<B> {
 
 impl<B: Backend> Layer<B> for ResNet18<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut x = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
+        let mut x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
             .into_iter()
             .flatten()
@@ -130,11 +130,11 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: Backend> Layer<B> for BasicBlock<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
-        let y = self.bn2.forward(&self.conv2.forward(&y)?)?;
+        let y = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
+        let y = self.conv2.forward(&y)?;
         match &self.downsample {
-            Some(shortcut) => y.add(&shortcut.forward(x)?)?.relu(),
-            None => y.add(x)?.relu(),
+            Some(shortcut) => self.bn2.forward_relu(&y, Some(&shortcut.forward(x)?)),
+            None => self.bn2.forward_relu(&y, Some(x)),
         }
     }
 }

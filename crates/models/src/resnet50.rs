@@ -137,7 +137,7 @@ impl<B: Backend> ResNet50<B> {
 
 impl<B: Backend> Layer<B> for ResNet50<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
+        let x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
         let mut x = self.maxpool.forward(&x)?;
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
             .into_iter()
@@ -173,12 +173,12 @@ impl<B: Backend> Bottleneck<B> {
 
 impl<B: Backend> Layer<B> for Bottleneck<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
-        let y = self.bn2.forward(&self.conv2.forward(&y)?)?.relu()?;
-        let y = self.bn3.forward(&self.conv3.forward(&y)?)?;
+        let y = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
+        let y = self.bn2.forward_relu(&self.conv2.forward(&y)?, None)?;
+        let y = self.conv3.forward(&y)?;
         match &self.downsample {
-            Some(shortcut) => y.add(&shortcut.forward(x)?)?.relu(),
-            None => y.add(x)?.relu(),
+            Some(shortcut) => self.bn3.forward_relu(&y, Some(&shortcut.forward(x)?)),
+            None => self.bn3.forward_relu(&y, Some(x)),
         }
     }
 }

@@ -273,6 +273,12 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     fn masks_relu_grad(&self) -> bool {
         false
     }
+
+    /// True if the rule adds up the two gradients of an output that was used twice, where the backward pass does not need their sum:
+    /// [`RuleContext::more_grad`] then has the second.
+    fn adds_two_grads(&self) -> bool {
+        false
+    }
 }
 
 /// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
@@ -281,6 +287,7 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
 pub struct RuleContext<'a, B: Backend> {
     /// The gradient of the op's output.
     pub grad: &'a Tensor<B>,
+    more: Option<&'a Tensor<B>>,
     output: Option<Tensor<B>>,
     needs: &'a [bool],
     mask: ReluMask,
@@ -306,6 +313,12 @@ impl<B: Backend> RuleContext<'_, B> {
         self.output
             .as_ref()
             .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
+    }
+
+    /// What is to be added to the gradient of the output, if anything: only for a rule that
+    /// [says that it does](Rule::adds_two_grads).
+    pub fn more_grad(&self) -> Option<&Tensor<B>> {
+        self.more
     }
 
     /// True if the gradient of input `i` is wanted.
@@ -455,6 +468,11 @@ impl<B: Backend> Node<B> {
         self.saved(true).is_some_and(|saved| saved.rule.has_relu_epilogue())
     }
 
+    /// True if the op's rule [adds up two gradients](Rule::adds_two_grads).
+    pub(crate) fn adds_two_grads(&self) -> bool {
+        self.saved(true).is_some_and(|saved| saved.rule.adds_two_grads())
+    }
+
     /// Keeps the output's memory for the op's rule, if the rule reads it, even when every tensor over it is dropped.
     pub(crate) fn hold_output(&self) {
         if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
@@ -498,13 +516,14 @@ impl<B: Backend> Saved<B> {
     pub(crate) fn apply(
         &self,
         node: &Arc<Node<B>>,
-        grad: &Tensor<B>,
+        (grad, more): (&Tensor<B>, Option<&Tensor<B>>),
         needs: &[bool],
         mask: ReluMask,
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let output = self.output.as_ref().and_then(|output| output.tensor(node));
         let cx = RuleContext {
             grad,
+            more,
             output,
             needs,
             mask,

@@ -1,7 +1,9 @@
 //! Checks of norms.
 
 use super::{Operands, accumulator};
-use crate::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams};
+use crate::ops::{
+    BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, GroupNormParams, RunningStats,
+};
 use crate::{Buffer, DType, Result, Runtime};
 
 /// Buffers with their names: those with an element for each element of the tensor, each channel, and each statistic.
@@ -71,6 +73,7 @@ pub fn batch_norm_eval<R: Runtime>(
     on: &R,
     p: &BatchNormParams,
     x: &R::Buffer,
+    residual: Option<&R::Buffer>,
     scale: Option<&R::Buffer>,
     shift: Option<&R::Buffer>,
     mean: &R::Buffer,
@@ -78,13 +81,16 @@ pub fn batch_norm_eval<R: Runtime>(
     y: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "batch_norm_eval");
+    of.flag("relu", p.relu)?;
     let buffers = Buffers {
         tensors: [("x", x), ("y", y)],
         channels: [("scale", scale), ("shift", shift)],
         statistics: [("mean", mean), ("var", var)],
         mixed: true,
     };
-    buffers.check(&of, p.eps, batch(&of, p)?)
+    let sizes = batch(&of, p)?;
+    buffers.check(&of, p.eps, sizes)?;
+    of.may_hold("residual", residual, x.dtype(), sizes[0])
 }
 
 /// Checks [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm).
@@ -95,32 +101,70 @@ pub fn batch_norm<R: Runtime>(
     on: &R,
     p: &BatchNormTrainParams,
     x: &R::Buffer,
+    residual: Option<&R::Buffer>,
     scale: Option<&R::Buffer>,
     shift: Option<&R::Buffer>,
     y: &R::Buffer,
     mean: &R::Buffer,
     rstd: &R::Buffer,
-    running_mean: &R::Buffer,
-    running_var: &R::Buffer,
-    batches: &R::Buffer,
+    running: &RunningStats<'_, R::Buffer>,
 ) -> Result<()> {
     let of = Operands::new(on, "batch_norm");
     of.require(p.rows >= 2, "rows", p.rows, "more than one value per channel")?;
     let share = (0.0..=1.0).contains(&p.momentum);
     of.require(share, "momentum", p.momentum, "a number from 0 to 1")?;
+    of.flag("relu", p.relu)?;
     let buffers = Buffers {
         tensors: [("x", x), ("y", y)],
         channels: [("scale", scale), ("shift", shift)],
         statistics: [
             ("mean", mean),
             ("rstd", rstd),
-            ("running_mean", running_mean),
-            ("running_var", running_var),
+            ("running_mean", running.mean),
+            ("running_var", running.var),
         ],
         mixed: true,
     };
-    buffers.check(&of, p.eps, group(&of, &p.group_norm())?)?;
-    of.holds("batches", batches, DType::I32, 1)
+    let sizes = batch(&of, &p.batch_norm())?;
+    buffers.check(&of, p.eps, sizes)?;
+    of.may_hold("residual", residual, x.dtype(), sizes[0])?;
+    of.holds("batches", running.batches, DType::I32, 1)
+}
+
+/// Checks [`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm_grad<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    inputs: &BatchNormInputs<'_, R::Buffer>,
+    g: &R::Buffer,
+    more: Option<&R::Buffer>,
+    to: &BatchNormGrads<'_, R::Buffer>,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm_grad");
+    of.flag("relu", p.relu)?;
+    let found = inputs.y.is_some();
+    of.require(
+        found == (p.relu == 1),
+        "y",
+        found,
+        "the result, if it is that of a ReLU",
+    )?;
+    let (dscale, dshift) = (Some(&*to.dscale), Some(&*to.dshift));
+    let buffers = Buffers {
+        tensors: [("x", inputs.x), ("g", g), ("dx", to.dx)],
+        channels: [("scale", inputs.scale), ("dscale", dscale), ("dshift", dshift)],
+        statistics: [("mean", inputs.mean), ("rstd", inputs.rstd)],
+        mixed: true,
+    };
+    let sizes = batch(&of, p)?;
+    buffers.check(&of, p.eps, sizes)?;
+    for (name, buffer) in [("y", inputs.y), ("more", more), ("dr", to.dr.as_deref())] {
+        of.may_hold(name, buffer, g.dtype(), sizes[0])?;
+    }
+    Ok(())
 }
 
 /// Checks [`NormOps::group_norm`](crate::ops::NormOps::group_norm).

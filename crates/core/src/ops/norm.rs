@@ -4,7 +4,8 @@ use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of batch norm in evaluation mode, over a channels-last tensor as `[rows, channels]`.
+/// Parameters of batch norm in evaluation mode, and of its gradient in training, over a channels-last tensor as
+/// `[rows, channels]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BatchNormParams {
@@ -14,8 +15,12 @@ pub struct BatchNormParams {
     pub channels: u64,
     /// The constant added to the variance.
     pub eps: f64,
+    /// 1 if the result is that of a ReLU, after the residual is added.
+    pub relu: u32,
+    /// Zero.
+    pub pad: u32,
 }
-const _: () = assert!(size_of::<BatchNormParams>() == 24);
+const _: () = assert!(size_of::<BatchNormParams>() == 32);
 
 impl BatchNormParams {
     /// Parameters for a tensor whose last dimension is the channels.
@@ -37,7 +42,14 @@ impl BatchNormParams {
             rows: rows as u64,
             channels: channels as u64,
             eps,
+            relu: 0,
+            pad: 0,
         })
+    }
+
+    /// The norm in training, without residual and ReLU.
+    pub fn group_norm(&self) -> GroupNormParams {
+        GroupNormParams::of_channels(self.rows, self.channels, self.eps)
     }
 }
 
@@ -53,8 +65,12 @@ pub struct BatchNormTrainParams {
     pub eps: f64,
     /// The weight of this batch in the running statistics, from 0 to 1.
     pub momentum: f64,
+    /// 1 if the result is that of a ReLU, after the residual is added.
+    pub relu: u32,
+    /// Zero.
+    pub pad: u32,
 }
-const _: () = assert!(size_of::<BatchNormTrainParams>() == 32);
+const _: () = assert!(size_of::<BatchNormTrainParams>() == 40);
 
 impl BatchNormTrainParams {
     /// Parameters for a tensor whose last dimension is the channels.
@@ -62,7 +78,9 @@ impl BatchNormTrainParams {
     /// # Errors
     /// As [`BatchNormParams::new`]; a single value per channel, a `momentum` outside of 0 to 1.
     pub fn new(op: &'static str, x: &Shape, eps: f64, momentum: f64) -> Result<Self> {
-        let BatchNormParams { rows, channels, eps } = BatchNormParams::new(op, x, eps)?;
+        let BatchNormParams {
+            rows, channels, eps, ..
+        } = BatchNormParams::new(op, x, eps)?;
         if rows == 1 {
             let expected = "more than one value per channel in training";
             return Err(Error::invalid(op, "input", x, expected));
@@ -75,12 +93,20 @@ impl BatchNormTrainParams {
             channels,
             eps,
             momentum,
+            relu: 0,
+            pad: 0,
         })
     }
 
     /// The norm without running statistics.
-    pub fn group_norm(&self) -> GroupNormParams {
-        GroupNormParams::of_channels(self.rows, self.channels, self.eps)
+    pub fn batch_norm(&self) -> BatchNormParams {
+        BatchNormParams {
+            rows: self.rows,
+            channels: self.channels,
+            eps: self.eps,
+            relu: self.relu,
+            pad: 0,
+        }
     }
 }
 
@@ -217,42 +243,100 @@ fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     }
 }
 
+/// The running statistics of a batch norm.
+#[derive(Debug)]
+pub struct RunningStats<'a, B> {
+    /// The mean of each channel.
+    pub mean: &'a mut B,
+    /// The unbiased variance of each channel.
+    pub var: &'a mut B,
+    /// The number of batches, one i32.
+    pub batches: &'a mut B,
+}
+
+/// What the gradient of a batch norm in training is computed from, besides the gradient of its result.
+#[derive(Debug)]
+pub struct BatchNormInputs<'a, B> {
+    /// The tensor that was normalised.
+    pub x: &'a B,
+    /// The scale of each channel.
+    pub scale: Option<&'a B>,
+    /// The mean of each channel.
+    pub mean: &'a B,
+    /// 1/√(variance + eps) of each channel.
+    pub rstd: &'a B,
+    /// The result, if it is that of a ReLU.
+    pub y: Option<&'a B>,
+}
+
+/// The gradients of a batch norm in training.
+#[derive(Debug)]
+pub struct BatchNormGrads<'a, B> {
+    /// That of the tensor that was normalised.
+    pub dx: &'a mut B,
+    /// That of the residual, where it is wanted.
+    pub dr: Option<&'a mut B>,
+    /// That of the scale, written even if there is none.
+    pub dscale: &'a mut B,
+    /// That of the shift, written even if there is none.
+    pub dshift: &'a mut B,
+}
+
 /// Norms of a backend, for tensors that are not empty. Statistics (`mean`, `rstd`, `var`) are of the tensor's accumulation dtype:
 /// f32, or f64 for f64. Scale and shift are optional and of the tensor's dtype; those of batch norm, and of other norms over
 /// several positions, may be of the accumulation dtype instead (mixed precision), and so are their gradients then.
+///
+/// Batch norm may add a `residual` of the tensor's shape and dtype and then set what is negative to zero (`relu` of its parameters), as
+/// the blocks of residual networks do.
 pub trait NormOps: Runtime {
-    /// Normalises with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
+    /// Normalises with given statistics: `y = relu((x − mean)/√(var + eps)·scale + shift + residual)`.
     fn batch_norm_eval(
         &self,
         p: &BatchNormParams,
         x: &Self::Buffer,
+        residual: Option<&Self::Buffer>,
         scale: Option<&Self::Buffer>,
         shift: Option<&Self::Buffer>,
         mean: &Self::Buffer,
         var: &Self::Buffer,
         y: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, x, scale, shift, mean, var, y);
+        let _ = (p, x, residual, scale, shift, mean, var, y);
         self.unsupported(Op::BatchNormEval)
     }
 
-    /// Normalises each channel by its values in the batch, as [`NormOps::group_norm`] with [`BatchNormTrainParams::group_norm`],
-    /// and moves its running statistics (f32; f64 for f64): `running = (1 − momentum)·running + momentum·batch`, with the mean, and with
-    /// the unbiased variance (divided by `rows − 1`). `batches`, one i32, grows by 1. The gradient is that of the group norm.
+    /// Normalises each channel by its values in the batch, `y = relu((x − mean)·rstd·scale + shift + residual)`, and returns its
+    /// statistics as [`NormOps::group_norm`] with [`BatchNormParams::group_norm`] does. Running statistics (f32; f64 for f64) move
+    /// towards them: `running = (1 − momentum)·running + momentum·batch`, with the mean, and with the unbiased variance (divided by
+    /// `rows − 1`); the number of batches grows by 1.
     fn batch_norm(
         &self,
         p: &BatchNormTrainParams,
         x: &Self::Buffer,
+        residual: Option<&Self::Buffer>,
         scale: Option<&Self::Buffer>,
         shift: Option<&Self::Buffer>,
         y: &mut Self::Buffer,
         mean: &mut Self::Buffer,
         rstd: &mut Self::Buffer,
-        running_mean: &mut Self::Buffer,
-        running_var: &mut Self::Buffer,
-        batches: &mut Self::Buffer,
+        running: RunningStats<'_, Self::Buffer>,
     ) -> Result<()> {
-        let _ = (p, x, scale, shift, y, mean, rstd, running_mean, running_var, batches);
+        let _ = (p, x, residual, scale, shift, y, mean, rstd, running);
+        self.unsupported(Op::BatchNorm)
+    }
+
+    /// Computes the gradient of [`NormOps::batch_norm`] from that of its result, `g`, or `g + more` where the result was used twice.
+    /// `dr` is that sum, zero where `y ≤ 0` if the result is that of a ReLU; `dx`, `dscale` and `dshift` are those of
+    /// [`NormOps::group_norm_grad`] for `dr`.
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, Self::Buffer>,
+        g: &Self::Buffer,
+        more: Option<&Self::Buffer>,
+        to: BatchNormGrads<'_, Self::Buffer>,
+    ) -> Result<()> {
+        let _ = (p, of, g, more, to);
         self.unsupported(Op::BatchNorm)
     }
 

@@ -12,7 +12,10 @@ use crate::dispatch::float;
 use crate::scalar::Stored;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
+use batch::{Behind, ResultGrad};
+use kiln_core::ops::{
+    BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps, RunningStats,
+};
 use kiln_core::{Buffer, Element, Float, Result, checks};
 
 /// An optional vector of `n` channels in the accumulation type; filled with `value` if absent.
@@ -41,19 +44,20 @@ impl NormOps for Cpu {
         &self,
         p: &BatchNormParams,
         x: &CpuBuffer,
+        residual: Option<&CpuBuffer>,
         scale: Option<&CpuBuffer>,
         shift: Option<&CpuBuffer>,
         mean: &CpuBuffer,
         var: &CpuBuffer,
         y: &mut CpuBuffer,
     ) -> Result<()> {
-        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
-        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
+        checks::batch_norm_eval(self, p, x, residual, scale, shift, mean, var, y)?;
         float!(x.dtype(), T => {
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let behind = Behind { residual: residual.map(|r| r.as_slice::<T>()), relu: p.relu == 1 };
             let (affine, stats) = ((scale.slice(), shift.slice()), (mean.as_slice(), var.as_slice()));
-            batch::eval(self, p, x.as_slice::<T>(), affine, stats, y.as_mut_slice::<T>())
+            batch::eval(self, p, x.as_slice::<T>(), (affine, behind), stats, y.as_mut_slice::<T>())
         })
     }
 
@@ -61,42 +65,58 @@ impl NormOps for Cpu {
         &self,
         p: &BatchNormTrainParams,
         x: &CpuBuffer,
+        residual: Option<&CpuBuffer>,
         scale: Option<&CpuBuffer>,
         shift: Option<&CpuBuffer>,
         y: &mut CpuBuffer,
         mean: &mut CpuBuffer,
         rstd: &mut CpuBuffer,
-        running_mean: &mut CpuBuffer,
-        running_var: &mut CpuBuffer,
-        batches: &mut CpuBuffer,
+        running: RunningStats<'_, CpuBuffer>,
     ) -> Result<()> {
-        checks::batch_norm(
-            self,
-            p,
-            x,
-            scale,
-            shift,
-            y,
-            mean,
-            rstd,
-            running_mean,
-            running_var,
-            batches,
-        )?;
+        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
         float!(x.dtype(), T => {
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let behind = Behind { residual: residual.map(|r| r.as_slice::<T>()), relu: p.relu == 1 };
             let (affine, x, y) = ((scale.slice(), shift.slice()), x.as_slice::<T>(), y.as_mut_slice::<T>());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
-            let running = (running_mean.as_mut_slice(), running_var.as_mut_slice());
-            batch::forward(self, &p.group_norm(), x, affine, y, mean, rstd, |mean, m2| {
-                batch::move_running(p, (mean, m2), running);
+            let moved = (running.mean.as_mut_slice(), running.var.as_mut_slice());
+            let norm = p.batch_norm().group_norm();
+            batch::forward(self, &norm, x, (affine, behind), y, mean, rstd, |mean, m2| {
+                batch::move_running(p, (mean, m2), moved);
             })?;
         });
-        for count in batches.as_mut_slice::<i32>() {
+        for count in running.batches.as_mut_slice::<i32>() {
             *count = count.wrapping_add(1);
         }
         Ok(())
+    }
+
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, CpuBuffer>,
+        g: &CpuBuffer,
+        more: Option<&CpuBuffer>,
+        to: BatchNormGrads<'_, CpuBuffer>,
+    ) -> Result<()> {
+        checks::batch_norm_grad(self, p, of, g, more, &to)?;
+        float!(g.dtype(), T => {
+            let scale = channels::<T>(self, of.scale, p.channels, 1.0)?;
+            let stats = (of.mean.as_slice(), of.rstd.as_slice());
+            let grad = ResultGrad {
+                g: g.as_slice::<T>(),
+                more: more.map(|b| b.as_slice()),
+                y: of.y.map(|b| b.as_slice()),
+            };
+            let inputs = (of.x.as_slice::<T>(), grad);
+            let outputs = (to.dx.as_mut_slice::<T>(), to.dr.map(|b| b.as_mut_slice()));
+            write_channels::<T>(self, to.dscale, |dscale| {
+                write_channels::<T>(self, to.dshift, |dshift| {
+                    batch::grad(self, &p.group_norm(), inputs, scale.slice(), stats, outputs, dscale, dshift)
+                })
+            })
+        })
     }
 
     fn group_norm(
@@ -120,7 +140,8 @@ impl NormOps for Cpu {
             let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
             if p.is_batch_norm() {
-                return batch::forward(self, p, x.as_slice::<T>(), affine, y.as_mut_slice::<T>(), mean, rstd, |_, _| ());
+                let (x, y, of) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), (affine, Behind::NOTHING));
+                return batch::forward(self, p, x, of, y, mean, rstd, |_, _| ());
             }
             let x = Upcast::new::<T>(self, x)?;
             write_upcast::<T>(self, y, |y| {
@@ -159,8 +180,9 @@ impl NormOps for Cpu {
             if p.is_batch_norm() {
                 return write_channels::<T>(self, dscale, |dscale| {
                     write_channels::<T>(self, dshift, |dshift| {
-                        let (x, dx) = ((x.as_slice::<T>(), g.as_slice::<T>()), dx.as_mut_slice::<T>());
-                        batch::grad(self, p, x, scale.slice(), stats, dx, dscale, dshift)
+                        let grad = ResultGrad { g: g.as_slice::<T>(), more: None, y: None };
+                        let (inputs, outputs) = ((x.as_slice::<T>(), grad), (dx.as_mut_slice::<T>(), None));
+                        batch::grad(self, p, inputs, scale.slice(), stats, outputs, dscale, dshift)
                     })
                 });
             }

@@ -63,3 +63,19 @@ pub(crate) fn write_upcast_to<T: Stored>(
     chunks_mut(y, 1, 1, |at, chunk| from_acc(&wide[at..at + chunk.len()], chunk));
     Ok(())
 }
+
+/// As [`write_upcast_to`], of a `y` whose values `f` reads.
+pub(crate) fn update_upcast_to<T: Stored>(
+    cpu: &Cpu,
+    y: &mut [T],
+    f: impl FnOnce(&mut [T::Acc]) -> Result<()>,
+) -> Result<()> {
+    if T::DTYPE == <T::Acc as Element>::DTYPE {
+        return f(bytemuck::cast_slice_mut(y));
+    }
+    let mut wide = cpu.scratch(<T::Acc as Element>::DTYPE, y.len())?;
+    to_acc(y, wide.as_mut_slice::<T::Acc>());
+    f(wide.as_mut_slice())?;
+    from_acc(wide.as_slice::<T::Acc>(), y);
+    Ok(())
+}

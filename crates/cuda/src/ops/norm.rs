@@ -4,13 +4,15 @@
 //! chooses the variant, and [`Cuda::norm_rows_with`] takes a given one, for benches and tests.
 //!
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
-//! with a group per channel.
+//! with a group per channel, whose second stage is a part of the first one's kernel.
 
 use super::instance;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
-use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
+use kiln_core::ops::{
+    BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps, RunningStats,
+};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, norm as columns, norm_rows as rows};
@@ -20,6 +22,8 @@ const BLOCKS: u64 = 1024;
 const CHUNKS: u64 = 256;
 /// The fewest rows that a thread of a tile visits.
 const VISITS: u64 = 8;
+/// The most tiles whose last block does the second stage, `TICKETS` of `norm.cu`.
+const TICKETS: u64 = 4096;
 /// The most blocks of a grid.
 const GRID: u64 = i32::MAX as u64;
 
@@ -75,6 +79,12 @@ impl Tiles {
                 shared: 0,
             },
         })
+    }
+
+    /// True if the last block of each tile does stage 2 of `p`: it has all that is combined there.
+    fn ends(&self, p: &GroupNormParams) -> bool {
+        let tiles = u64::from(self.geometry.grid[0]) / self.parts().max(1);
+        p.is_batch_norm() && tiles <= TICKETS
     }
 
     /// The number of partial results of stage 1: one for each outer part and chunk.
@@ -145,25 +155,65 @@ impl Algorithm {
     }
 }
 
-/// The parameters as the kernels of columns read them: in place of the padding, whether scale and shift are of f32 whatever the
-/// tensor is.
+/// Flags that the kernels of columns read in place of the padding of their parameters, as in `norm.cuh`: scale and shift are of f32
+/// whatever the tensor is, the result is that of a ReLU, and the gradients of scale and shift are of f32.
+const WIDE: u32 = 1;
+const RELU: u32 = 2;
+const WIDE_GRADS: u32 = 4;
+
+/// The parameters as the kernels of columns read them.
 fn with_affine(p: &GroupNormParams, affine: Option<&CudaBuffer>) -> GroupNormParams {
     let wide = affine.is_some_and(|b| b.dtype() == DType::F32);
     GroupNormParams {
-        pad: u32::from(wide),
+        pad: if wide { WIDE } else { 0 } | p.pad,
         ..*p
+    }
+}
+
+/// As [`BatchNormParams::group_norm`], with the ReLU behind it.
+fn columns_of(p: &BatchNormParams) -> GroupNormParams {
+    GroupNormParams {
+        pad: if p.relu == 1 { RELU } else { 0 },
+        ..p.group_norm()
     }
 }
 
 /// Scale and shift, where there are any.
 pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 
-/// The running statistics of a batch norm, and what moves them.
-struct Running<'a> {
-    mean: &'a mut CudaBuffer,
-    var: &'a mut CudaBuffer,
-    batches: &'a mut CudaBuffer,
-    momentum: f64,
+/// What else the forward pass of batch norm has than that of group norm.
+#[derive(Default)]
+struct OfBatch<'a> {
+    residual: Option<&'a CudaBuffer>,
+    running: Option<(RunningStats<'a, CudaBuffer>, f64)>,
+}
+
+/// The gradient of the result of a norm, `g`, from which its sums make the one before residual and ReLU: the sum with another term, zero
+/// where the result `y` is not positive, written to `dr`.
+struct ResultGrad<'a> {
+    g: &'a CudaBuffer,
+    more: Option<&'a CudaBuffer>,
+    y: Option<&'a CudaBuffer>,
+    dr: Option<&'a mut CudaBuffer>,
+}
+
+impl<'a> ResultGrad<'a> {
+    /// A gradient that is used as it is.
+    fn plain(g: &'a CudaBuffer) -> Self {
+        ResultGrad {
+            g,
+            more: None,
+            y: None,
+            dr: None,
+        }
+    }
+}
+
+/// The gradients of scale and shift; for batch norm also the factors of `dx`, with its scale.
+struct Totals<'a> {
+    dscale: &'a mut CudaBuffer,
+    dshift: &'a mut CudaBuffer,
+    factors: Option<(Option<&'a CudaBuffer>, &'a mut CudaBuffer)>,
 }
 
 impl Cuda {
@@ -178,35 +228,39 @@ impl Cuda {
         (scale, shift): Affine<'_>,
         y: &mut CudaBuffer,
         (mean, rstd): (&mut CudaBuffer, &mut CudaBuffer),
-        running: Option<Running<'_>>,
+        of: OfBatch<'_>,
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
         let p = &with_affine(p, scale.or(shift));
         let channels = p.groups * p.width;
         let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * channels) as usize)?;
+        let (ends, groups) = (tiles.ends(p), mean.len() as u64);
         let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
-        let kernel = instance(&columns::NORM_MOMENTS, dtype);
-        self.launch(kernel, tiles.geometry, &[p, cut, x.arg(), partial.out()])?;
-        let stats = striding(mean.len() as u64, 1, [128, 1, 1]);
-        let momentum = running.as_ref().map_or(0.0, |r| r.momentum);
-        let [running_mean, running_var, batches] = match running {
-            Some(r) => [r.mean.out(), r.var.out(), r.batches.out()],
-            None => [maybe(None); 3],
+        let ([running_mean, running_var, batches], momentum) = match of.running {
+            Some((r, momentum)) => ([r.mean.out(), r.var.out(), r.batches.out()], momentum),
+            None => ([maybe(None); 3], 0.0),
         };
-        let args = [
-            p,
-            cut,
-            partial.arg(),
-            mean.out(),
-            rstd.out(),
-            running_mean,
-            running_var,
-            batches,
-            Arg::value(&momentum),
+        let momentum = Arg::value(&momentum);
+        let to = [mean.out(), rstd.out(), running_mean, running_var, batches, momentum];
+        let nowhere = [
+            maybe(None),
+            maybe(None),
+            maybe(None),
+            maybe(None),
+            maybe(None),
+            momentum,
         ];
-        self.launch(&columns::NORM_STATS, stats, &args)?;
-        let (scale, shift) = (maybe(scale), maybe(shift));
-        let args = [p, cut, x.arg(), scale, shift, mean.arg(), rstd.arg(), y.out()];
+        let kernel = instance(&columns::NORM_MOMENTS, dtype);
+        let [a, b, c, d, e, f] = if ends { to } else { nowhere };
+        let args = [p, cut, x.arg(), partial.out(), a, b, c, d, e, f];
+        self.launch(kernel, tiles.geometry, &args)?;
+        if !ends {
+            let stats = striding(groups, 1, [128, 1, 1]);
+            let [a, b, c, d, e, f] = to;
+            self.launch(&columns::NORM_STATS, stats, &[p, cut, partial.arg(), a, b, c, d, e, f])?;
+        }
+        let (residual, scale, shift) = (maybe(of.residual), maybe(scale), maybe(shift));
+        let args = [p, cut, x.arg(), residual, scale, shift, mean.arg(), rstd.arg(), y.out()];
         self.launch(instance(&columns::NORM_APPLY, dtype), tiles.geometry, &args)
     }
 
@@ -216,18 +270,29 @@ impl Cuda {
         x: &CudaBuffer,
         scale: Option<&CudaBuffer>,
         (mean, rstd): (&CudaBuffer, &CudaBuffer),
-        g: &CudaBuffer,
+        grad: ResultGrad<'_>,
         dx: &mut CudaBuffer,
         (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
         let p = &with_affine(p, scale);
-        let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
+        // Where the sums write no gradient before residual and ReLU of their own, they write it to `dx`, of which dx is then made.
+        let ResultGrad { g, more, y, mut dr } = grad;
+        let changed = more.is_some() || y.is_some();
+        let to = match (changed, dr.as_deref_mut()) {
+            (true, None) => Some(&mut *dx),
+            (_, dr) => dr,
+        };
+        let of = ResultGrad { g, more, y, dr: to };
         let mut factors = self.scratch(DType::F32, 2 * mean.len())?;
         // A channel of batch norm is a group: its totals are what dx subtracts.
-        let of_channels = p.is_batch_norm().then_some((scale, &mut factors));
-        self.norm_totals(p, &tiles, &partial, (dscale, dshift), of_channels)?;
         let is_batch_norm = p.is_batch_norm();
+        let totals = Totals {
+            dscale,
+            dshift,
+            factors: is_batch_norm.then_some((scale, &mut factors)),
+        };
+        let partial = self.norm_sums(p, &tiles, x, (mean, rstd), of, totals)?;
         let (p, cut, scale) = (Arg::value(p), Arg::value(&tiles.cut), maybe(scale));
         if !is_batch_norm {
             let groups = striding(mean.len() as u64, 1, [128, 1, 1]);
@@ -235,62 +300,66 @@ impl Cuda {
             self.launch(kernel, groups, &[p, cut, partial.arg(), scale, factors.out()])?;
         }
         let stats = [mean.arg(), rstd.arg()];
-        let args = [
-            p,
-            cut,
-            x.arg(),
-            scale,
-            stats[0],
-            stats[1],
-            g.arg(),
-            factors.arg(),
-            dx.out(),
-        ];
+        let dx = dx.out();
+        let g = match (changed, &dr) {
+            (false, _) => g.arg(),
+            (true, Some(dr)) => dr.arg(),
+            (true, None) => dx,
+        };
+        let args = [p, cut, x.arg(), scale, stats[0], stats[1], g, factors.arg(), dx];
         self.launch(instance(&columns::NORM_GRAD, dtype), tiles.geometry, &args)
     }
 
-    /// Stage 1 of `dscale` and `dshift`: per part and channel `[Σ g·x̂, Σ g]`.
+    /// The sums `dscale` and `dshift` with what they come from: per part and channel `[Σ g·x̂, Σ g]`. They are zero where there are no
+    /// samples.
     fn norm_sums(
         &self,
         p: &GroupNormParams,
         tiles: &Tiles,
         x: &CudaBuffer,
         (mean, rstd): (&CudaBuffer, &CudaBuffer),
-        g: &CudaBuffer,
+        grad: ResultGrad<'_>,
+        totals: Totals<'_>,
     ) -> Result<CudaBuffer> {
         let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * p.groups * p.width) as usize)?;
-        let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
-        let args = [p, cut, x.arg(), mean.arg(), rstd.arg(), g.arg(), partial.out()];
-        self.launch(instance(&columns::NORM_SUMS, x.dtype()), tiles.geometry, &args)?;
-        Ok(partial)
-    }
-
-    /// Stage 2: the totals of all parts, zero where there are no samples; for batch norm also the factors of `dx`, with its scale.
-    fn norm_totals(
-        &self,
-        p: &GroupNormParams,
-        tiles: &Tiles,
-        partial: &CudaBuffer,
-        (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
-        factors: Option<(Option<&CudaBuffer>, &mut CudaBuffer)>,
-    ) -> Result<()> {
-        let parts = tiles.parts();
-        let (scale, factors) = match factors {
+        let dtype = totals.dscale.dtype();
+        let wide = dtype == DType::F32 && x.dtype() != DType::F32;
+        let with = GroupNormParams {
+            pad: if wide { WIDE_GRADS } else { 0 } | p.pad,
+            ..*p
+        };
+        let (scale, factors) = match totals.factors {
             Some((scale, factors)) => (maybe(scale), factors.out()),
             None => (maybe(None), maybe(None)),
         };
-        let geometry = striding(p.groups * p.width, 32, [32, 8, 1]);
-        let kernel = instance(&columns::NORM_TOTALS, dscale.dtype());
+        let to = [totals.dscale.out(), totals.dshift.out(), scale, factors];
+        let ends = tiles.ends(p);
+        let [a, b, c, d] = if ends { to } else { [maybe(None); 4] };
         let args = [
-            Arg::value(p),
-            partial.arg(),
-            dscale.out(),
-            dshift.out(),
-            Arg::value(&parts),
-            scale,
-            factors,
+            Arg::value(&with),
+            Arg::value(&tiles.cut),
+            x.arg(),
+            mean.arg(),
+            rstd.arg(),
+            grad.g.arg(),
+            partial.out(),
+            maybe(grad.more),
+            maybe(grad.y),
+            grad.dr.map_or(maybe(None), CudaBuffer::out),
+            a,
+            b,
+            c,
+            d,
         ];
-        self.launch(kernel, geometry, &args)
+        self.launch(instance(&columns::NORM_SUMS, x.dtype()), tiles.geometry, &args)?;
+        if !ends {
+            let parts = tiles.parts();
+            let geometry = striding(p.groups * p.width, 32, [32, 8, 1]);
+            let [a, b, c, d] = to;
+            let args = [Arg::value(p), partial.arg(), Arg::value(&parts), a, b, c, d];
+            self.launch(instance(&columns::NORM_TOTALS, dtype), geometry, &args)?;
+        }
+        Ok(partial)
     }
 }
 
@@ -364,20 +433,27 @@ impl NormOps for Cuda {
         &self,
         p: &BatchNormParams,
         x: &CudaBuffer,
+        residual: Option<&CudaBuffer>,
         scale: Option<&CudaBuffer>,
         shift: Option<&CudaBuffer>,
         mean: &CudaBuffer,
         var: &CudaBuffer,
         y: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
-        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        let p = GroupNormParams::of_channels(p.rows, p.channels, p.eps);
-        let p = with_affine(&p, scale.or(shift));
+        checks::batch_norm_eval(self, p, x, residual, scale, shift, mean, var, y)?;
+        let p = with_affine(&columns_of(p), scale.or(shift));
         let tiles = self.tiles(&p, x.dtype())?;
-        let (p, cut) = (Arg::value(&p), Arg::value(&tiles.cut));
-        let (scale, shift) = (maybe(scale), maybe(shift));
-        let args = [p, cut, x.arg(), scale, shift, mean.arg(), var.arg(), y.out()];
+        let args = [
+            Arg::value(&p),
+            Arg::value(&tiles.cut),
+            x.arg(),
+            maybe(residual),
+            maybe(scale),
+            maybe(shift),
+            mean.arg(),
+            var.arg(),
+            y.out(),
+        ];
         self.launch(instance(&columns::NORM_EVAL, x.dtype()), tiles.geometry, &args)
     }
 
@@ -385,36 +461,40 @@ impl NormOps for Cuda {
         &self,
         p: &BatchNormTrainParams,
         x: &CudaBuffer,
+        residual: Option<&CudaBuffer>,
         scale: Option<&CudaBuffer>,
         shift: Option<&CudaBuffer>,
         y: &mut CudaBuffer,
         mean: &mut CudaBuffer,
         rstd: &mut CudaBuffer,
-        running_mean: &mut CudaBuffer,
-        running_var: &mut CudaBuffer,
-        batches: &mut CudaBuffer,
+        running: RunningStats<'_, CudaBuffer>,
     ) -> Result<()> {
-        checks::batch_norm(
-            self,
-            p,
-            x,
-            scale,
-            shift,
-            y,
-            mean,
-            rstd,
-            running_mean,
-            running_var,
-            batches,
-        )?;
-        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        let running = Running {
-            mean: running_mean,
-            var: running_var,
-            batches,
-            momentum: p.momentum,
+        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
+        let of = OfBatch {
+            residual,
+            running: Some((running, p.momentum)),
         };
-        self.norm_columns(&p.group_norm(), x, (scale, shift), y, (mean, rstd), Some(running))
+        let p = columns_of(&p.batch_norm());
+        self.norm_columns(&p, x, (scale, shift), y, (mean, rstd), of)
+    }
+
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, CudaBuffer>,
+        g: &CudaBuffer,
+        more: Option<&CudaBuffer>,
+        to: BatchNormGrads<'_, CudaBuffer>,
+    ) -> Result<()> {
+        checks::batch_norm_grad(self, p, of, g, more, &to)?;
+        let grad = ResultGrad {
+            g,
+            more,
+            y: of.y,
+            dr: to.dr,
+        };
+        let (stats, affine) = ((of.mean, of.rstd), (to.dscale, to.dshift));
+        self.norm_columns_grad(&p.group_norm(), of.x, of.scale, stats, grad, to.dx, affine)
     }
 
     fn group_norm(
@@ -433,7 +513,7 @@ impl NormOps for Cuda {
             return Ok(());
         }
         if p.positions > 1 {
-            return self.norm_columns(p, x, (scale, shift), y, (mean, rstd), None);
+            return self.norm_columns(p, x, (scale, shift), y, (mean, rstd), OfBatch::default());
         }
         self.norm_rows_with(Algorithm::choose(p.width), p, x, (scale, shift), y, mean, rstd)
     }
@@ -453,12 +533,17 @@ impl NormOps for Cuda {
         checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
         if p.positions > 1 && !x.is_empty() {
-            return self.norm_columns_grad(p, x, scale, (mean, rstd), g, dx, (dscale, dshift));
+            let grad = ResultGrad::plain(g);
+            return self.norm_columns_grad(p, x, scale, (mean, rstd), grad, dx, (dscale, dshift));
         }
         // Every sample is a row of the sums that give dscale and dshift.
         let tiles = Tiles::new(x.dtype(), 1, p.samples, p.groups * p.width)?;
-        let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
-        self.norm_totals(p, &tiles, &partial, (dscale, dshift), None)?;
+        let totals = Totals {
+            dscale,
+            dshift,
+            factors: None,
+        };
+        self.norm_sums(p, &tiles, x, (mean, rstd), ResultGrad::plain(g), totals)?;
         if x.is_empty() {
             return Ok(());
         }

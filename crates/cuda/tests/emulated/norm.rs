@@ -63,7 +63,7 @@ fn batch<B: Backend, T: Float>(b: &B, p: &BatchNormParams, (scaled, shifted): Af
     let (a, s) = (scale.as_ref(), shift.as_ref());
     b.group_norm(&grouped(p), &x, a, s, &mut y, &mut mean, &mut rstd)
         // The statistics stand in for given ones: rstd is positive, as a variance is.
-        .and_then(|()| b.batch_norm_eval(p, &x, a, s, &mean, &rstd, &mut eval))
+        .and_then(|()| b.batch_norm_eval(p, &x, None, a, s, &mean, &rstd, &mut eval))
         .and_then(|()| b.group_norm_grad(&grouped(p), &x, a, &mean, &rstd, &g, &mut dx, &mut dscale, &mut dshift))
         .unwrap_or_else(|e| panic!("{p:?}: {e}"));
     Written {
@@ -240,6 +240,8 @@ fn same_batch<T: Float>(cuda: &Cuda, rows: u64, channels: u64, affine: Affine) {
         rows,
         channels,
         eps: 0.01,
+        relu: 0,
+        pad: 0,
     };
     let want = batch::<_, T>(&Cpu::poisoned(), &p, affine);
     compare(
@@ -298,6 +300,8 @@ fn variances_survive_a_large_mean() {
             rows,
             channels,
             eps: 0.0,
+            relu: 0,
+            pad: 0,
         };
         use kiln_core::ops::NormOps;
         cuda.group_norm(&grouped(&p), &x, None, None, &mut y, &mut mean, &mut rstd)

@@ -169,17 +169,25 @@ pub(super) fn run<B: Backend>(
     // Ids of ReLU outputs whose gradients in `pending` are zero wherever the output is not positive, in every term added
     // so far.
     let mut masked = HashSet::new();
+    // Only a rule needs the sum of what reaches this node, and adds two terms itself.
+    let apart = |node: &Arc<Node<B>>| {
+        let needed = create_graph || watch::is_on() || targets.is_some_and(|t| t.contains(&node.id()));
+        !needed && node.adds_two_grads()
+    };
     let derive = || {
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
                 nodes.insert(node.id(), node.clone());
-                pending.entry(node.id()).or_default().add(seed.clone(), create_graph)?;
+                pending
+                    .entry(node.id())
+                    .or_default()
+                    .add(seed.clone(), create_graph, false)?;
             }
         }
         while let Some((id, node)) = nodes.pop_last() {
             let Some(sum) = pending.remove(&id) else { continue };
             let added = sum.terms() > 1;
-            let mut grad = sum.finish()?;
+            let (mut grad, more) = sum.terms_apart()?;
             if added && watch::is_on() {
                 grad = grad.watched_gradient(("add_gradients", id), &[]);
             }
@@ -203,13 +211,13 @@ pub(super) fn run<B: Backend>(
                 masks: relu.is_some(),
                 masked: masked.remove(&id),
             };
-            let mut grads = saved.apply(&node, &grad, &needs, mask)?;
+            let mut grads = saved.apply(&node, (&grad, more.as_ref()), &needs, mask)?;
             if watch::is_on() {
                 let told = |g: Tensor<B>| g.watched_gradient((node.op(), id), &[&grad]);
                 grads = grads.into_iter().map(|g| g.map(told)).collect();
             }
             let backend = grad.backend().clone();
-            drop(grad);
+            drop((grad, more));
             debug_assert_eq!(
                 grads.len(),
                 needs.len(),
@@ -229,7 +237,7 @@ pub(super) fn run<B: Backend>(
                     let sum = pending.entry(input.id()).or_default();
                     match saved.part(i) {
                         Some(part) => node.instrumented(&backend, || sum.add_part(part, g, create_graph))?,
-                        None => sum.add(g, create_graph)?,
+                        None => sum.add(g, create_graph, apart(input))?,
                     }
                 }
             }

@@ -148,6 +148,11 @@ pub(crate) fn is_on() -> bool {
     ON.get()
 }
 
+/// True if one of these modules is selected and there will be gradients.
+pub(crate) fn selects(ids: &[ModuleId]) -> bool {
+    is_on() && selection(ids).is_some()
+}
+
 /// The selection, if it has one of these modules and there will be gradients.
 fn selection(ids: &[ModuleId]) -> Selection {
     let selected = SELECTED.with_borrow(Clone::clone)?;

@@ -46,10 +46,12 @@ impl Covered {
 /// The gradient of a tensor during the backward pass: the sum of the terms that have reached it so far.
 ///
 /// Without `create_graph` every term is added at once and dropped. With it the sum must be differentiable: gradients of
-/// parts are kept and added by one op in [`finish`](Sum::finish).
+/// parts are kept and added by one op in [`terms_apart`](Sum::terms_apart).
 pub(super) struct Sum<B: Backend> {
     /// In f32, for half precision, once a part has been added that may name an element more than once.
     total: Option<Tensor<B>>,
+    /// A second term that is not in `total`, for a rule that adds the two itself.
+    apart: Option<Tensor<B>>,
     covered: Covered,
     /// The dtype of the gradients, to which the sum is rounded at the end.
     dtype: Option<DType>,
@@ -61,6 +63,7 @@ impl<B: Backend> Default for Sum<B> {
     fn default() -> Self {
         Sum {
             total: None,
+            apart: None,
             covered: Covered::default(),
             dtype: None,
             parts: Vec::new(),
@@ -72,13 +75,19 @@ impl<B: Backend> Default for Sum<B> {
 impl<B: Backend> Sum<B> {
     /// Adds a gradient of the whole tensor, in place without `create_graph`. A sum whose memory another tensor shares, as
     /// when a rule returned one gradient for two inputs, moves to a copy first.
-    pub(super) fn add(&mut self, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+    /// If `apart`, a second term may stay apart ([`terms_apart`](Sum::terms_apart)).
+    pub(super) fn add(&mut self, grad: Tensor<B>, create_graph: bool, apart: bool) -> Result<()> {
+        self.join()?;
         self.terms += 1;
         self.covered = Covered::Anything;
         self.dtype = Some(grad.dtype());
         self.total = Some(match self.total.take() {
             None => grad,
             Some(sum) if create_graph => sum.add(&grad)?,
+            Some(sum) if apart && self.terms == 2 && sum.dtype() == grad.dtype() => {
+                self.apart = Some(grad);
+                sum
+            }
             Some(mut sum) => {
                 let grad = grad.to_dtype(sum.dtype())?;
                 add_into(&mut sum, &grad)?;
@@ -88,8 +97,23 @@ impl<B: Backend> Sum<B> {
         Ok(())
     }
 
+    /// Adds the term that is apart.
+    fn join(&mut self) -> Result<()> {
+        match (&mut self.total, self.apart.take()) {
+            (Some(sum), Some(grad)) => add_into(sum, &grad),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`finish`](Sum::finish), without the term that is apart, which is returned too.
+    pub(super) fn terms_apart(mut self) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let apart = self.apart.take();
+        Ok((self.finish()?, apart))
+    }
+
     /// Adds a gradient of a part of the tensor.
     pub(super) fn add_part(&mut self, part: Arc<dyn Part<B>>, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+        self.join()?;
         self.terms += 1;
         self.dtype = Some(grad.dtype());
         if create_graph {
@@ -128,7 +152,7 @@ impl<B: Backend> Sum<B> {
     }
 
     /// The sum of all terms, in the dtype of the gradients.
-    pub(super) fn finish(mut self) -> Result<Tensor<B>> {
+    fn finish(mut self) -> Result<Tensor<B>> {
         let parts = std::mem::take(&mut self.parts);
         let base = self.total.clone();
         if !parts.is_empty() {

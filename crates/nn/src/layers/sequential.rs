@@ -1,8 +1,10 @@
 //! Layers one after another.
 
-use super::Layer;
+use super::{BatchNorm, Layer, Relu};
+use crate::autograd::recompute;
 use crate::module::Runnable;
 use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable, trace};
+use std::any::Any;
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
@@ -24,11 +26,16 @@ pub struct Sequential<B: Backend> {
 /// A layer whose type is forgotten, but not how it is duplicated.
 trait Stored<B: Backend>: Layer<B> {
     fn duplicate(&self) -> Box<dyn Stored<B>>;
+    /// The layer, to be asked for its type.
+    fn any(&self) -> &dyn Any;
 }
 
 impl<B: Backend, L: Layer<B> + Clone + 'static> Stored<B> for L {
     fn duplicate(&self) -> Box<dyn Stored<B>> {
         Box::new(self.clone())
+    }
+    fn any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -174,12 +181,34 @@ impl<B: Backend> Walkable<B> for Sequential<B> {
 impl<B: Backend> Layer<B> for Sequential<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut y = x.clone();
-        for (name, layer) in &self.layers {
+        let mut layers = self.layers.iter().peekable();
+        while let Some((name, layer)) = layers.next() {
             // Boxed layers of size zero share an address, by which layers are found: the name of the failed one must come
             // from here.
-            y = layer.forward(&y).map_err(|e| e.within(name, layer.kind()))?;
+            let named = |e: Error| e.within(name, layer.kind());
+            y = match layers.next_if(|(_, next)| one_op(&**layer, &**next)) {
+                Some((_, relu)) => norm_and_relu(&**layer, &**relu, &y).map_err(named)?,
+                None => layer.forward(&y).map_err(named)?,
+            };
         }
         Ok(y)
+    }
+}
+
+/// True if the two layers are a batch norm and a ReLU behind it, which run as one op unless a trace or a checkpoint has one of them by
+/// itself.
+fn one_op<B: Backend>(layer: &dyn Stored<B>, next: &dyn Stored<B>) -> bool {
+    layer.any().is::<BatchNorm<B>>()
+        && next.any().is::<Relu>()
+        && !trace::is_on()
+        && !recompute::selects(&[layer.module_id(), next.module_id()])
+}
+
+/// The two layers of [`one_op`].
+fn norm_and_relu<B: Backend>(norm: &dyn Stored<B>, relu: &dyn Stored<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    match norm.any().downcast_ref::<BatchNorm<B>>() {
+        Some(norm) => norm.forward_with(relu.module_id(), x),
+        None => relu.forward(&norm.forward(x)?),
     }
 }
 

@@ -25,5 +25,5 @@ mod softmax;
 pub use attention::AttentionOptions;
 pub use fft::FftNorm;
 pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
-pub(crate) use norm::RunningStats;
+pub(crate) use norm::{Behind, RunningStats};
 pub(crate) use reduce::acc_dtype;

@@ -5,8 +5,11 @@
 //! with it.
 
 mod batch;
+mod behind;
+mod running;
 
-pub(crate) use batch::RunningStats;
+pub(crate) use behind::Behind;
+pub(crate) use running::RunningStats;
 
 use super::reduce::acc_dtype;
 use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
@@ -146,24 +149,11 @@ fn fused<B: Backend>(
     x: &Tensor<B>,
     (scale, shift): Affine<'_, B>,
 ) -> Result<Normed<B>> {
-    let (a, b) = (scale.map(Tensor::buffer), shift.map(Tensor::buffer));
-    fused_by(op, p, x, (scale, shift), |y, mean, rstd| {
-        x.backend().group_norm(&p, x.buffer(), a, b, y, mean, rstd)
-    })
-}
-
-/// The fused op, computed by `run(y, mean, rstd)`.
-fn fused_by<B: Backend>(
-    op: &'static str,
-    p: GroupNormParams,
-    x: &Tensor<B>,
-    (scale, shift): Affine<'_, B>,
-    run: impl FnOnce(&mut B::Buffer, &mut B::Buffer, &mut B::Buffer) -> Result<()>,
-) -> Result<Normed<B>> {
     let (backend, stats) = (x.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
     let alloc = || backend.alloc(acc_dtype(x.dtype()), stats.size());
     let (mut y, mut mean, mut rstd) = (x.alloc_like(*x.shape())?, alloc()?, alloc()?);
-    run(&mut y, &mut mean, &mut rstd)?;
+    let (a, b) = (scale.map(Tensor::buffer), shift.map(Tensor::buffer));
+    backend.group_norm(&p, x.buffer(), a, b, &mut y, &mut mean, &mut rstd)?;
     let [mean, rstd] = [mean, rstd].map(|s| Tensor::from_buffer(backend, s, stats));
     let y = Tensor::from_buffer(backend, y, *x.shape()).record(op, &inputs(x, (scale, shift)), || Norm {
         p,

@@ -2,7 +2,9 @@
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
-use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
+use kiln_core::ops::{
+    BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps, RunningStats,
+};
 use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> NormOps for Profiled<B> {
@@ -10,16 +12,18 @@ impl<B: Backend> NormOps for Profiled<B> {
         &self,
         p: &BatchNormParams,
         x: &B::Buffer,
+        residual: Option<&B::Buffer>,
         scale: Option<&B::Buffer>,
         shift: Option<&B::Buffer>,
         mean: &B::Buffer,
         var: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
-        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
-        let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(mean) + bytes(var) + bytes(y));
+        checks::batch_norm_eval(self, p, x, residual, scale, shift, mean, var, y)?;
+        let tensors = bytes(x) + optional(residual) + bytes(y);
+        let cost = moved(tensors + optional(scale) + optional(shift) + bytes(mean) + bytes(var));
         self.op("batch_norm_eval", cost, elements(y), |b| {
-            b.batch_norm_eval(p, x, scale, shift, mean, var, y)
+            b.batch_norm_eval(p, x, residual, scale, shift, mean, var, y)
         })
     }
 
@@ -27,32 +31,38 @@ impl<B: Backend> NormOps for Profiled<B> {
         &self,
         p: &BatchNormTrainParams,
         x: &B::Buffer,
+        residual: Option<&B::Buffer>,
         scale: Option<&B::Buffer>,
         shift: Option<&B::Buffer>,
         y: &mut B::Buffer,
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
-        running_mean: &mut B::Buffer,
-        running_var: &mut B::Buffer,
-        batches: &mut B::Buffer,
+        running: RunningStats<'_, B::Buffer>,
     ) -> Result<()> {
-        checks::batch_norm(
-            self,
-            p,
-            x,
-            scale,
-            shift,
-            y,
-            mean,
-            rstd,
-            running_mean,
-            running_var,
-            batches,
-        )?;
-        let moves = 2 * (bytes(running_mean) + bytes(running_var) + bytes(batches));
+        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
+        let moves = 2 * (bytes(running.mean) + bytes(running.var) + bytes(running.batches));
         let vectors = optional(scale) + optional(shift) + bytes(mean) + bytes(rstd) + moves;
-        self.op("batch_norm", moved(bytes(x) + bytes(y) + vectors), elements(y), |b| {
-            b.batch_norm(p, x, scale, shift, y, mean, rstd, running_mean, running_var, batches)
+        let cost = moved(bytes(x) + optional(residual) + bytes(y) + vectors);
+        self.op("batch_norm", cost, elements(y), |b| {
+            b.batch_norm(p, x, residual, scale, shift, y, mean, rstd, running)
+        })
+    }
+
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, B::Buffer>,
+        g: &B::Buffer,
+        more: Option<&B::Buffer>,
+        to: BatchNormGrads<'_, B::Buffer>,
+    ) -> Result<()> {
+        checks::batch_norm_grad(self, p, of, g, more, &to)?;
+        let vectors = optional(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(to.dscale) + bytes(to.dshift);
+        let read = bytes(of.x) + bytes(g) + optional(more) + optional(of.y);
+        let written = bytes(to.dx) + optional(to.dr.as_deref());
+        let size = elements(to.dx);
+        self.op("batch_norm_grad", moved(read + written + vectors), size, |b| {
+            b.batch_norm_grad(p, of, g, more, to)
         })
     }
 

@@ -1,7 +1,9 @@
 //! Batch, layer, RMS, group and instance norm.
 
+mod residual;
 mod running;
 
+pub use residual::batch_norm_and_relu;
 pub use running::running_statistics;
 
 use crate::array::unravel;

@@ -3,14 +3,34 @@
 
 use super::combine::combine;
 use crate::Cpu;
-use crate::parallel::{GRAIN, THREADS, try_chunks_mut};
+use crate::parallel::{GRAIN, THREADS, try_chunks_mut, try_zip2_mut};
 use crate::scalar::Stored;
 use crate::simd::column_tile::{Lanes, Tile};
 use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
-use crate::simd::upcast::{Upcast, write_upcast_to};
+use crate::simd::upcast::{Upcast, update_upcast_to, write_upcast_to};
 use kiln_core::Result;
 use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams};
+
+/// What follows a batch norm in its op: a residual that is added, and a ReLU.
+pub(super) struct Behind<'a, T> {
+    pub(super) residual: Option<&'a [T]>,
+    pub(super) relu: bool,
+}
+
+impl<T> Behind<'_, T> {
+    pub(super) const NOTHING: Self = Behind {
+        residual: None,
+        relu: false,
+    };
+}
+
+/// The gradient of the result, of one or two terms, and the result if it is that of a ReLU.
+pub(super) struct ResultGrad<'a, T> {
+    pub(super) g: &'a [T],
+    pub(super) more: Option<&'a [T]>,
+    pub(super) y: Option<&'a [T]>,
+}
 
 /// The scale and the shift of each channel.
 pub(super) type Affine<'a, A> = (&'a [A], &'a [A]);
@@ -53,19 +73,23 @@ fn widened<'x, T: Stored<Acc = A>, A: Real, const N: usize>(
     Ok(wide)
 }
 
-/// Computes `y` in chunks of rows by `f(operands of the chunk, y)`; `cost` is the work of an element.
+/// The number of elements in a chunk of rows of `c` elements, of `n` in all.
+fn rows_size((c, cost): (usize, usize), n: usize) -> usize {
+    match n <= THREADS / cost {
+        true => n,
+        false => (THREADS / 2 / cost).next_multiple_of(c),
+    }
+}
+
+/// Computes `y` in chunks of rows of `c` elements by `f(operands of the chunk, y)`; the work of an element is `cost`.
 fn map_rows<T: Stored<Acc = A>, A: Real, const N: usize>(
     cpu: &Cpu,
-    (c, cost): (usize, usize),
+    of: (usize, usize),
     operands: [&[T]; N],
     y: &mut [T],
     f: impl Fn([&[A]; N], &mut [A]) + Sync,
 ) -> Result<()> {
-    let size = match y.len() <= THREADS / cost {
-        true => y.len(),
-        false => (THREADS / 2 / cost).next_multiple_of(c),
-    };
-    try_chunks_mut(y, size, true, |at, y| {
+    try_chunks_mut(y, rows_size(of, y.len()), true, |at, y| {
         let wide = widened(cpu, operands.map(|x| &x[at..at + y.len()]))?;
         write_upcast_to::<T>(cpu, y, |y| {
             lanes::<A, _>(
@@ -77,12 +101,32 @@ fn map_rows<T: Stored<Acc = A>, A: Real, const N: usize>(
     })
 }
 
+/// As [`map_rows`] of one operand, of a `y` whose values `f` reads.
+fn update_rows<T: Stored<Acc = A>, A: Real>(
+    cpu: &Cpu,
+    of: (usize, usize),
+    x: &[T],
+    y: &mut [T],
+    f: impl Fn(&[A], &mut [A]) + Sync,
+) -> Result<()> {
+    try_chunks_mut(y, rows_size(of, y.len()), true, |at, y| {
+        let [x] = widened(cpu, [&x[at..at + y.len()]])?;
+        update_upcast_to::<T>(cpu, y, |y| {
+            lanes::<A, _>(
+                #[inline(always)]
+                || f(x.slice(), y),
+            );
+            Ok(())
+        })
+    })
+}
+
 /// Normalises by the batch, after `look(mean, m2)` has seen the mean of each channel and the sum of its squared deviations from it.
 pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
     x: &[T],
-    affine: Affine<'_, A>,
+    (affine, behind): (Affine<'_, A>, Behind<'_, T>),
     y: &mut [T],
     mean: &mut [A],
     rstd: &mut [A],
@@ -118,7 +162,7 @@ pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
     for rstd in &mut *rstd {
         *rstd = A::ONE / (*rstd / rows + eps).sqrt();
     }
-    normalise(cpu, c, x, affine, mean, rstd, y)
+    normalise(cpu, c, x, (affine, behind), mean, rstd, y)
 }
 
 /// Moves running means and variances towards the mean and the unbiased variance of a batch.
@@ -174,12 +218,12 @@ fn moments<A: Real>(x: &[A], c: usize, mean: &mut [A], m2: &mut [A]) {
     }
 }
 
-/// `y = (x − mean)·rstd·scale + shift` for each column.
+/// `y = (x − mean)·rstd·scale + shift` for each column, and what is behind.
 fn normalise<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     c: usize,
     x: &[T],
-    (scale, shift): Affine<'_, A>,
+    ((scale, shift), behind): (Affine<'_, A>, Behind<'_, T>),
     mean: &[A],
     rstd: &[A],
     y: &mut [T],
@@ -189,39 +233,84 @@ fn normalise<T: Stored<Acc = A>, A: Real>(
     for i in 0..c {
         (a[i], b[i]) = (rstd[i] * scale[i], shift[i]);
     }
-    let (a, b) = (&*a, &*b);
-    map_rows(
-        cpu,
-        (c, 1),
-        [x],
-        y,
-        #[inline(always)]
-        |[x]: [&[A]; 1], y: &mut [A]| {
-            for tile in Tile::cover(c, 0..c, y.len() / c) {
-                let (mean, a, b) = (tile.spread(mean), tile.spread(a), tile.spread(b));
-                tile.rows(
-                    0,
-                    y.len() / c,
-                    #[inline(always)]
-                    |at| {
-                        let x = &x[at.clone()];
-                        for ((y, &x), ((&mean, &a), &b)) in
-                            y[at].iter_mut().zip(x).zip(mean.iter().zip(a.iter()).zip(b.iter()))
-                        {
-                            *y = (x - mean) * a + b;
+    let of = [mean, &*a, &*b];
+    match (behind.residual, behind.relu) {
+        (None, false) => map_rows(
+            cpu,
+            (c, 1),
+            [x],
+            y,
+            #[inline(always)]
+            |[x]: [&[A]; 1], y: &mut [A]| tiles(of, x, None, y, |v| v),
+        ),
+        (None, true) => map_rows(
+            cpu,
+            (c, 1),
+            [x],
+            y,
+            #[inline(always)]
+            |[x]: [&[A]; 1], y: &mut [A]| tiles(of, x, None, y, positive),
+        ),
+        (Some(r), false) => map_rows(
+            cpu,
+            (c, 1),
+            [x, r],
+            y,
+            #[inline(always)]
+            |[x, r]: [&[A]; 2], y: &mut [A]| tiles(of, x, Some(r), y, |v| v),
+        ),
+        (Some(r), true) => map_rows(
+            cpu,
+            (c, 1),
+            [x, r],
+            y,
+            #[inline(always)]
+            |[x, r]: [&[A]; 2], y: &mut [A]| tiles(of, x, Some(r), y, positive),
+        ),
+    }
+}
+
+/// A ReLU, which lets NaN pass.
+#[inline(always)]
+fn positive<A: Real>(v: A) -> A {
+    if v < A::ZERO { A::ZERO } else { v }
+}
+
+/// `y = f((x − mean)·a + b + residual)` for each column.
+#[inline(always)]
+fn tiles<A: Real>([mean, a, b]: [&[A]; 3], x: &[A], residual: Option<&[A]>, y: &mut [A], f: impl Fn(A) -> A + Copy) {
+    let c = mean.len();
+    for tile in Tile::cover(c, 0..c, y.len() / c) {
+        let (mean, a, b) = (tile.spread(mean), tile.spread(a), tile.spread(b));
+        tile.rows(
+            0,
+            y.len() / c,
+            #[inline(always)]
+            |at| {
+                let (x, of) = (&x[at.clone()], mean.iter().zip(a.iter()).zip(b.iter()));
+                match residual {
+                    None => {
+                        for ((y, &x), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(of) {
+                            *y = f((x - mean) * a + b);
                         }
-                    },
-                );
-            }
-        },
-    )
+                    }
+                    Some(r) => {
+                        let r = &r[at.clone()];
+                        for (((y, &x), &r), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(r).zip(of) {
+                            *y = f((x - mean) * a + b + r);
+                        }
+                    }
+                }
+            },
+        );
+    }
 }
 
 pub(super) fn eval<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &BatchNormParams,
     x: &[T],
-    affine: Affine<'_, A>,
+    behind: (Affine<'_, A>, Behind<'_, T>),
     (mean, var): (&[A], &[A]),
     y: &mut [T],
 ) -> Result<()> {
@@ -230,50 +319,123 @@ pub(super) fn eval<T: Stored<Acc = A>, A: Real>(
     for (rstd, &var) in rstd.iter_mut().zip(var) {
         *rstd = A::ONE / (var + A::of(p.eps)).sqrt();
     }
-    normalise(cpu, p.channels as usize, x, affine, mean, rstd, y)
+    normalise(cpu, p.channels as usize, x, behind, mean, rstd, y)
 }
 
+/// Computes the sums `[Σ g, Σ g·(x − mean)]` of each column.
+#[inline(always)]
+fn sums<A: Real>(c: usize, mean: &[A], [x, g]: [&[A]; 2], out: &mut [A]) {
+    let (sum, dot) = out.split_at_mut(c);
+    for tile in Tile::cover(c, 0..c, x.len() / c) {
+        let (mut s, mut d) = (Lanes::filled(A::ZERO), Lanes::filled(A::ZERO));
+        let centre = tile.spread(mean);
+        tile.rows(
+            0,
+            x.len() / c,
+            #[inline(always)]
+            |at| {
+                let values = x[at.clone()].iter().zip(&g[at]).zip(centre.iter());
+                for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(d.iter_mut()).zip(values) {
+                    *s += g;
+                    *d += g * (x - centre);
+                }
+            },
+        );
+        sum[tile.columns.clone()].copy_from_slice(tile.join(&mut s, |a, b| a + b));
+        dot[tile.columns.clone()].copy_from_slice(tile.join(&mut d, |a, b| a + b));
+    }
+}
+
+/// As [`partials`] of [`sums`] of `x` and of the gradient before residual and ReLU, which is written to `dr`.
+fn partials_of_result<T: Stored<Acc = A>, A: Real>(
+    cpu: &Cpu,
+    p: &GroupNormParams,
+    (x, grad): (&[T], &ResultGrad<'_, T>),
+    mean: &[A],
+    dr: &mut [T],
+    partial: &mut [A],
+) -> Result<()> {
+    let (rows, c) = (p.positions as usize, p.groups as usize);
+    let step = chunk_rows(c) * c;
+    try_zip2_mut((dr, step), (partial, 2 * c), rows * c > THREADS, |i, dr, out| {
+        let at = i * step..i * step + dr.len();
+        let chunk = |of: Option<&'_ [T]>| of.map_or(0..0, |_| at.clone());
+        let [more, y] = [grad.more, grad.y].map(|of| &of.unwrap_or_default()[chunk(of)]);
+        let wide = widened(cpu, [&grad.g[at.clone()], more, y])?;
+        let [g, more, y] = [0, 1, 2].map(|i| wide[i].slice());
+        write_upcast_to::<T>(cpu, dr, |dr| {
+            lanes::<A, _>(
+                #[inline(always)]
+                || before_relu(g, more, y, dr),
+            );
+            Ok(())
+        })?;
+        let wide = widened(cpu, [&x[at], &*dr])?;
+        lanes::<A, _>(
+            #[inline(always)]
+            || sums(c, mean, [wide[0].slice(), wide[1].slice()], out),
+        );
+        Ok(())
+    })
+}
+
+/// `dr = g + more`, zero where `y ≤ 0`; `more` and `y` may be empty.
+#[inline(always)]
+fn before_relu<A: Real>(g: &[A], more: &[A], y: &[A], dr: &mut [A]) {
+    let n = dr.len();
+    let g = &g[..n];
+    match (more.len() == n, y.len() == n) {
+        (false, false) => dr.copy_from_slice(g),
+        (true, false) => {
+            for i in 0..n {
+                dr[i] = g[i] + more[i];
+            }
+        }
+        (false, true) => {
+            for i in 0..n {
+                dr[i] = if y[i] <= A::ZERO { A::ZERO } else { g[i] };
+            }
+        }
+        (true, true) => {
+            for i in 0..n {
+                dr[i] = if y[i] <= A::ZERO { A::ZERO } else { g[i] + more[i] };
+            }
+        }
+    }
+}
+
+/// The gradients, and in `dr`, if it is given, the gradient before residual and ReLU.
 pub(super) fn grad<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
-    (x, g): (&[T], &[T]),
+    (x, of): (&[T], ResultGrad<'_, T>),
     scale: &[A],
     (mean, rstd): (&[A], &[A]),
-    dx: &mut [T],
+    (dx, mut dr): (&mut [T], Option<&mut [T]>),
     dscale: &mut [A],
     dshift: &mut [A],
 ) -> Result<()> {
     let (rows, c) = (p.positions as usize, p.groups as usize);
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(chunk_rows(c)) * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();
-    partials(
-        cpu,
-        p,
-        [x, g],
-        partial,
-        #[inline(always)]
-        |[x, g]: [&[A]; 2], out: &mut [A]| {
-            let (sum, dot) = out.split_at_mut(c);
-            for tile in Tile::cover(c, 0..c, x.len() / c) {
-                let (mut s, mut d) = (Lanes::filled(A::ZERO), Lanes::filled(A::ZERO));
-                let centre = tile.spread(mean);
-                tile.rows(
-                    0,
-                    x.len() / c,
-                    #[inline(always)]
-                    |at| {
-                        let values = x[at.clone()].iter().zip(&g[at]).zip(centre.iter());
-                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(d.iter_mut()).zip(values) {
-                            *s += g;
-                            *d += g * (x - centre);
-                        }
-                    },
-                );
-                sum[tile.columns.clone()].copy_from_slice(tile.join(&mut s, |a, b| a + b));
-                dot[tile.columns.clone()].copy_from_slice(tile.join(&mut d, |a, b| a + b));
-            }
-        },
-    )?;
+    // A gradient that differs from that of the result lies in `dr`, or else where dx is written.
+    let differs = of.more.is_some() || of.y.is_some();
+    match (dr.as_deref_mut(), differs) {
+        (Some(dr), _) => partials_of_result(cpu, p, (x, &of), mean, dr, partial)?,
+        (None, true) => partials_of_result(cpu, p, (x, &of), mean, dx, partial)?,
+        (None, false) => partials(
+            cpu,
+            p,
+            [x, of.g],
+            partial,
+            #[inline(always)]
+            |xg: [&[A]; 2], out: &mut [A]| sums(c, mean, xg, out),
+        )?,
+    }
+    let g = match (dr.as_deref(), differs) {
+        (_, false) => Some(of.g),
+        (dr, true) => dr,
+    };
     let (total, rest) = partial.split_at_mut(2 * c);
     for part in rest.chunks_exact(2 * c) {
         for (a, &b) in total.iter_mut().zip(part) {
@@ -292,32 +454,56 @@ pub(super) fn grad<T: Stored<Acc = A>, A: Real>(
         shift[i] = sum / n;
         slope[i] = rstd[i] * dot / n;
     }
-    let (a, shift, slope) = (&*a, &*shift, &*slope);
-    map_rows(
-        cpu,
-        (c, 2),
-        [x, g],
-        dx,
-        #[inline(always)]
-        |[x, g]: [&[A]; 2], dx: &mut [A]| {
-            for tile in Tile::cover(c, 0..c, dx.len() / c) {
-                let (a, mean) = (tile.spread(a), tile.spread(mean));
-                let (shift, slope) = (tile.spread(shift), tile.spread(slope));
-                tile.rows(
-                    0,
-                    dx.len() / c,
-                    #[inline(always)]
-                    |at| {
-                        let (x, g, dx) = (&x[at.clone()], &g[at.clone()], &mut dx[at]);
-                        let n = dx.len();
-                        let (a, mean, shift, slope) = (&a[..n], &mean[..n], &shift[..n], &slope[..n]);
+    let factors = [&*a, mean, &*shift, &*slope];
+    match g {
+        Some(g) => map_rows(
+            cpu,
+            (c, 2),
+            [x, g],
+            dx,
+            #[inline(always)]
+            |[x, g]: [&[A]; 2], dx: &mut [A]| input_grad(factors, x, Some(g), dx),
+        ),
+        None => update_rows(
+            cpu,
+            (c, 2),
+            x,
+            dx,
+            #[inline(always)]
+            |x: &[A], dx: &mut [A]| input_grad(factors, x, None, dx),
+        ),
+    }
+}
+
+/// `dx = a·(g − shift − (x − mean)·slope)` for each column; g is in `dx` if it is not given.
+#[inline(always)]
+fn input_grad<A: Real>(factors: [&[A]; 4], x: &[A], g: Option<&[A]>, dx: &mut [A]) {
+    let c = factors[0].len();
+    for tile in Tile::cover(c, 0..c, dx.len() / c) {
+        let [a, mean, shift, slope] = factors.map(|f| tile.spread(f));
+        tile.rows(
+            0,
+            dx.len() / c,
+            #[inline(always)]
+            |at| {
+                let (x, g, dx) = (&x[at.clone()], g.map(|g| &g[at.clone()]), &mut dx[at]);
+                let n = dx.len();
+                let (a, mean, shift, slope) = (&a[..n], &mean[..n], &shift[..n], &slope[..n]);
+                match g {
+                    Some(g) => {
                         for i in 0..n {
                             let centred = x[i] - mean[i];
                             dx[i] = a[i] * (g[i] - shift[i] - centred * slope[i]);
                         }
-                    },
-                );
-            }
-        },
-    )
+                    }
+                    None => {
+                        for i in 0..n {
+                            let centred = x[i] - mean[i];
+                            dx[i] = a[i] * (dx[i] - shift[i] - centred * slope[i]);
+                        }
+                    }
+                }
+            },
+        );
+    }
 }

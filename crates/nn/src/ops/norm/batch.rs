@@ -1,38 +1,18 @@
-//! Batch norm: in training, with and without running statistics, and in evaluation.
+//! Batch norm: in training without running statistics, and in evaluation.
 
-use super::{Affine, REDUCED, apply, check_affine, composed, fused, fused_by, inputs, recomputed, seen};
+use super::behind::Behind;
+use super::{Affine, REDUCED, apply, check_affine, composed, fused, inputs, recomputed, seen};
 use crate::autograd::{Cast, Rule, RuleContext, no_grad, vjp};
 use crate::ops::acc_dtype;
-use crate::{Backend, Counter, Error, Result, Shape, State, Tensor};
-use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, Op};
+use crate::{Backend, Error, Result, Shape, Tensor};
+use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
 use std::borrow::Cow;
 
-const OP: &str = "batch_norm";
+pub(super) const OP: &str = "batch_norm";
 const EVAL: &str = "batch_norm_eval";
 
-/// The running statistics of a batch norm.
-#[derive(Clone, Copy)]
-pub(crate) struct RunningStats<'a, B: Backend> {
-    /// The mean of each channel.
-    pub(crate) mean: &'a State<B>,
-    /// The unbiased variance of each channel.
-    pub(crate) var: &'a State<B>,
-    /// The number of batches seen.
-    pub(crate) batches: &'a Counter<B>,
-}
-
-impl<B: Backend> RunningStats<'_, B> {
-    /// Moves the statistics towards those of a batch with `count` values per channel, whose variance is the biased one.
-    pub(crate) fn blend(&self, mean: &Tensor<B>, var: &Tensor<B>, count: usize, momentum: f64) -> Result<()> {
-        self.mean.blend(mean, momentum)?;
-        // The op has refused a single value per channel, so the divisor is at least 1.
-        let count = count as f64;
-        self.var.blend(&var.mul_scalar(count / (count - 1.0))?, momentum)
-    }
-}
-
 /// The scale or the shift of a batch norm of `x` in mixed precision: of f32 it stays as it is (`torch.autocast`).
-fn wide_or_cast<'a, B: Backend>(
+pub(super) fn wide_or_cast<'a, B: Backend>(
     cast: &Cast,
     x: &Tensor<B>,
     t: Option<&'a Tensor<B>>,
@@ -48,18 +28,26 @@ struct BatchNormEval<B: Backend> {
     x: Tensor<B>,
     scale: Option<Tensor<B>>,
     shift: Option<Tensor<B>>,
+    residual: Option<Tensor<B>>,
     mean: Tensor<B>,
     var: Tensor<B>,
     eps: f64,
+    relu: bool,
 }
 
 impl<B: Backend> Rule<B> for BatchNormEval<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
+        let mut inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
+        let affine = inputs.len();
+        inputs.extend(&self.residual);
         vjp(&inputs, cx.grad, |t| {
             let scale = self.scale.is_some().then(|| &t[1]);
-            let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
-            composed_eval(&t[0], (&self.mean, &self.var), (scale, shift), self.eps)
+            let shift = self.shift.is_some().then(|| &t[affine - 1]);
+            let behind = Behind {
+                residual: t.get(affine),
+                relu: self.relu,
+            };
+            behind.of(composed_eval(&t[0], (&self.mean, &self.var), (scale, shift), self.eps)?)
         })
     }
 }
@@ -135,48 +123,6 @@ impl<B: Backend> Tensor<B> {
         Ok((y, mean.reshape(&channels)?, var.reshape(&channels)?))
     }
 
-    /// Batch norm in training, which also moves running statistics towards those of the batch and counts it.
-    pub(crate) fn batch_norm_train(
-        &self,
-        affine: Affine<'_, B>,
-        eps: f64,
-        momentum: f64,
-        running: RunningStats<'_, B>,
-    ) -> Result<Tensor<B>> {
-        if let Some(cast) = Cast::like(self) {
-            let (scale, shift) = (
-                wide_or_cast(&cast, self, affine.0)?,
-                wide_or_cast(&cast, self, affine.1)?,
-            );
-            return self.batch_norm_train((scale.as_deref(), shift.as_deref()), eps, momentum, running);
-        }
-        // An empty batch is counted, and has no statistics.
-        if self.size() == 0 || !self.has_op(Op::BatchNorm) {
-            let (y, mean, var) = self.batch_norm(affine.0, affine.1, eps)?;
-            running.batches.tick()?;
-            if self.size() > 0 {
-                running.blend(&mean, &var, self.size() / mean.size(), momentum)?;
-            }
-            return Ok(y);
-        }
-        let p = BatchNormTrainParams::new(OP, self.shape(), eps, momentum)?;
-        let channels = Shape::new(&[p.channels as usize])?;
-        check_affine(OP, self, affine, &channels, true)?;
-        let (a, b) = (affine.0.map(Tensor::buffer), affine.1.map(Tensor::buffer));
-        let run = |y: &mut B::Buffer, mean: &mut B::Buffer, rstd: &mut B::Buffer| {
-            running.mean.update(|m| {
-                running.var.update(|v| {
-                    running.batches.update(|n| {
-                        let (m, v, n) = (m.buffer_mut()?, v.buffer_mut()?, n.buffer_mut()?);
-                        self.backend()
-                            .batch_norm(&p, self.buffer(), a, b, y, mean, rstd, m, v, n)
-                    })
-                })
-            })
-        };
-        Ok(fused_by(OP, p.group_norm(), self, affine, run)?.0)
-    }
-
     /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
     ///
     /// ```
@@ -199,11 +145,26 @@ impl<B: Backend> Tensor<B> {
         shift: Option<&Tensor<B>>,
         eps: f64,
     ) -> Result<Tensor<B>> {
+        self.batch_norm_eval_then((mean, var), (scale, shift), eps, Behind::default())
+    }
+
+    /// [`Tensor::batch_norm_eval`] and what is behind it.
+    pub(crate) fn batch_norm_eval_then(
+        &self,
+        (mean, var): (&Tensor<B>, &Tensor<B>),
+        (scale, shift): Affine<'_, B>,
+        eps: f64,
+        behind: Behind<'_, B>,
+    ) -> Result<Tensor<B>> {
         if let Some(cast) = Cast::like(self) {
             let (scale, shift) = (wide_or_cast(&cast, self, scale)?, wide_or_cast(&cast, self, shift)?);
-            return self.batch_norm_eval(mean, var, scale.as_deref(), shift.as_deref(), eps);
+            return self.batch_norm_eval_then((mean, var), (scale.as_deref(), shift.as_deref()), eps, behind);
         }
-        let p = BatchNormParams::new(EVAL, self.shape(), eps)?;
+        if !behind.fits(self) {
+            return behind.of(self.batch_norm_eval(mean, var, scale, shift, eps)?);
+        }
+        let mut p = BatchNormParams::new(EVAL, self.shape(), eps)?;
+        p.relu = u32::from(behind.relu);
         let channels = [p.channels as usize];
         check_affine(EVAL, self, (scale, shift), &channels, true)?;
         for stat in [mean, var] {
@@ -226,13 +187,14 @@ impl<B: Backend> Tensor<B> {
             }
         }
         if self.size() > 0 && !self.has_op(Op::BatchNormEval) {
-            return composed_eval(self, (mean, var), (scale, shift), eps);
+            return behind.of(composed_eval(self, (mean, var), (scale, shift), eps)?);
         }
         let mut y = self.alloc_like(*self.shape())?;
         if self.size() > 0 {
             self.backend().batch_norm_eval(
                 &p,
                 self.buffer(),
+                behind.residual.map(Tensor::buffer),
                 scale.map(Tensor::buffer),
                 shift.map(Tensor::buffer),
                 mean.buffer(),
@@ -241,13 +203,17 @@ impl<B: Backend> Tensor<B> {
             )?;
         }
         let y = Tensor::from_buffer(self.backend(), y, *self.shape());
-        Ok(y.record(EVAL, &inputs(self, (scale, shift)), || BatchNormEval {
+        let mut inputs = inputs(self, (scale, shift));
+        inputs.extend(behind.residual);
+        Ok(y.record(EVAL, &inputs, || BatchNormEval {
             x: self.clone(),
             scale: scale.cloned(),
             shift: shift.cloned(),
+            residual: behind.residual.cloned(),
             mean: mean.clone(),
             var: var.clone(),
             eps,
+            relu: behind.relu,
         }))
     }
 }

@@ -12,7 +12,12 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
     let train = BatchNormTrainParams::new("batch_norm", &x, 1e-5, 0.1).expect("several values per channel");
     let group = GroupNormParams::group("group_norm", &x, 2, 1e-5).expect("groups");
     let (t, c, s) = ((F32, 24), (F32, 4), (F32, 4));
-    let of_batch = |call: Call<B>| call.free(field!(BatchNormParams, eps));
+    let of_batch = |call: Call<B>| {
+        let call = call
+            .free(field!(BatchNormParams, eps))
+            .small(field!(BatchNormParams, relu));
+        call.free(field!(BatchNormParams, pad))
+    };
     let of_group = |call: Call<B>| {
         let call = call
             .free(field!(GroupNormParams, eps))
@@ -23,17 +28,40 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
         of_batch(call(
             "batch_norm_eval",
             batch,
-            [t, c, c, s, s, t],
-            |on: &B, p, [x, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(w), Some(b), m, v, y),
+            [t, t, c, c, s, s, t],
+            |on: &B, p, [x, r, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(r), Some(w), Some(b), m, v, y),
         )),
         call(
             "batch_norm",
             train,
-            [t, c, c, t, s, s, s, s, (I32, 1)],
-            |on: &B, p, [x, w, b, y, m, r, rm, rv, n]| on.batch_norm(p, x, Some(w), Some(b), y, m, r, rm, rv, n),
+            [t, t, c, c, t, s, s, s, s, (I32, 1)],
+            |on: &B, p, [x, r, w, b, y, m, rstd, mean, var, batches]| {
+                let running = RunningStats { mean, var, batches };
+                on.batch_norm(p, x, Some(r), Some(w), Some(b), y, m, rstd, running)
+            },
         )
         .free(field!(BatchNormTrainParams, eps))
-        .free(field!(BatchNormTrainParams, momentum)),
+        .free(field!(BatchNormTrainParams, momentum))
+        .small(field!(BatchNormTrainParams, relu))
+        .free(field!(BatchNormTrainParams, pad)),
+        of_batch(call(
+            "batch_norm_grad",
+            BatchNormParams { relu: 1, ..batch },
+            [t, c, s, s, t, t, t, t, t, c, c],
+            |on: &B, p, [x, w, mean, rstd, y, g, more, dx, dr, dscale, dshift]| {
+                let scale = Some(&*w);
+                let y = Some(&*y);
+                let of = BatchNormInputs {
+                    x,
+                    scale,
+                    mean,
+                    rstd,
+                    y,
+                };
+                let dr = Some(dr);
+                on.batch_norm_grad(p, &of, g, Some(more), BatchNormGrads { dx, dr, dscale, dshift })
+            },
+        )),
         of_group(call(
             "group_norm",
             group,

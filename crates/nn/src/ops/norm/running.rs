@@ -1,0 +1,178 @@
+//! Batch norm in training with running statistics, together with what stands behind it in residual networks: a residual that is added,
+//! and a ReLU.
+
+use super::batch::{OP, wide_or_cast};
+use super::behind::Behind;
+use super::{Affine, check_affine, inputs, of_inputs};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled, vjp};
+use crate::ops::acc_dtype;
+use crate::ops::activation::mask_relu_grad;
+use crate::{Backend, Counter, Result, Shape, State, Tensor};
+use kiln_core::ops::{self, BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, Op};
+
+/// The running statistics of a batch norm.
+pub(crate) struct RunningStats<'a, B: Backend> {
+    /// The mean of each channel.
+    pub(crate) mean: &'a State<B>,
+    /// The unbiased variance of each channel.
+    pub(crate) var: &'a State<B>,
+    /// The number of batches seen.
+    pub(crate) batches: &'a Counter<B>,
+}
+
+impl<B: Backend> RunningStats<'_, B> {
+    /// Moves the statistics towards those of a batch with `count` values per channel, whose variance is the biased one.
+    fn blend(&self, mean: &Tensor<B>, var: &Tensor<B>, count: usize, momentum: f64) -> Result<()> {
+        self.mean.blend(mean, momentum)?;
+        // The op has refused a single value per channel, so the divisor is at least 1.
+        let count = count as f64;
+        self.var.blend(&var.mul_scalar(count / (count - 1.0))?, momentum)
+    }
+}
+
+/// The rule of the fused op. It reads its result in place of the residual, which it does not keep.
+struct BatchNorm<B: Backend> {
+    p: BatchNormParams,
+    x: Tensor<B>,
+    scale: Option<Tensor<B>>,
+    shift: Option<Tensor<B>>,
+    mean: Tensor<B>,
+    rstd: Tensor<B>,
+    /// True if there is a residual, the last of the inputs.
+    residual: bool,
+}
+
+impl<B: Backend> Rule<B> for BatchNorm<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let affine = (self.scale.as_ref(), self.shift.as_ref());
+        let inputs = inputs(&self.x, affine);
+        let y = (self.p.relu == 1 && !cx.relu_masked()).then(|| cx.output());
+        if is_grad_enabled() {
+            let g = match y {
+                Some(y) => mask_relu_grad(y, cx.grad)?,
+                None => cx.grad.clone(),
+            };
+            let mut grads = vjp(&inputs, &g, |t| {
+                of_inputs(&self.p.group_norm(), t, [affine.0.is_some(), affine.1.is_some()])
+            })?;
+            grads.extend(self.residual.then_some(Some(g)));
+            return Ok(grads);
+        }
+        let (x, backend) = (&self.x, self.x.backend());
+        let p = BatchNormParams {
+            relu: u32::from(y.is_some()),
+            ..self.p
+        };
+        let like = affine.0.or(affine.1).unwrap_or(x);
+        let channels = Shape::new(&[p.channels as usize])?;
+        let (mut dscale, mut dshift) = (like.alloc_like(channels)?, like.alloc_like(channels)?);
+        let mut dx = x.alloc_like(*x.shape())?;
+        let wanted = self.residual && cx.needs(inputs.len());
+        // Without a ReLU and a second term the gradient of the residual is that of the result.
+        let own = wanted && (y.is_some() || cx.more_grad().is_some());
+        let mut dr = own.then(|| x.alloc_like(*x.shape())).transpose()?;
+        let of = BatchNormInputs {
+            x: x.buffer(),
+            scale: affine.0.map(Tensor::buffer),
+            mean: self.mean.buffer(),
+            rstd: self.rstd.buffer(),
+            y: y.map(Tensor::buffer),
+        };
+        let to = BatchNormGrads {
+            dx: &mut dx,
+            dr: dr.as_mut(),
+            dscale: &mut dscale,
+            dshift: &mut dshift,
+        };
+        backend.batch_norm_grad(&p, &of, cx.grad.buffer(), cx.more_grad().map(Tensor::buffer), to)?;
+        let tensor = |buffer, shape: &Shape| Some(Tensor::from_buffer(backend, buffer, *shape));
+        let mut grads = vec![tensor(dx, x.shape())];
+        grads.extend(self.scale.is_some().then(|| tensor(dscale, &channels)));
+        grads.extend(self.shift.is_some().then(|| tensor(dshift, &channels)));
+        if self.residual {
+            let dr = dr.and_then(|dr| tensor(dr, x.shape()));
+            grads.push(dr.or_else(|| wanted.then(|| cx.grad.clone())));
+        }
+        Ok(grads)
+    }
+
+    fn saves_output(&self) -> bool {
+        self.p.relu == 1
+    }
+
+    fn has_relu_epilogue(&self) -> bool {
+        self.p.relu == 1
+    }
+
+    fn adds_two_grads(&self) -> bool {
+        true
+    }
+}
+
+#[compiled_once]
+impl<B: Backend> Tensor<B> {
+    /// Batch norm in training, which also moves running statistics towards those of the batch and counts it, and what is behind it.
+    pub(crate) fn batch_norm_train(
+        &self,
+        affine: Affine<'_, B>,
+        eps: f64,
+        momentum: f64,
+        running: RunningStats<'_, B>,
+        behind: Behind<'_, B>,
+    ) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::like(self) {
+            let (scale, shift) = (
+                wide_or_cast(&cast, self, affine.0)?,
+                wide_or_cast(&cast, self, affine.1)?,
+            );
+            let affine = (scale.as_deref(), shift.as_deref());
+            return self.batch_norm_train(affine, eps, momentum, running, behind);
+        }
+        // An empty batch is counted, and has no statistics.
+        if self.size() == 0 || !self.has_op(Op::BatchNorm) {
+            let (y, mean, var) = self.batch_norm(affine.0, affine.1, eps)?;
+            running.batches.tick()?;
+            if self.size() > 0 {
+                running.blend(&mean, &var, self.size() / mean.size(), momentum)?;
+            }
+            return behind.of(y);
+        }
+        if !behind.fits(self) {
+            let y = self.batch_norm_train(affine, eps, momentum, running, Behind::default())?;
+            return behind.of(y);
+        }
+        let mut p = BatchNormTrainParams::new(OP, self.shape(), eps, momentum)?;
+        p.relu = u32::from(behind.relu);
+        let channels = Shape::new(&[p.channels as usize])?;
+        check_affine(OP, self, affine, &channels, true)?;
+        let backend = self.backend();
+        let statistic = || backend.alloc(acc_dtype(self.dtype()), channels.size());
+        let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, statistic()?, statistic()?);
+        let [scale, shift, residual] = [affine.0, affine.1, behind.residual].map(|t| t.map(Tensor::buffer));
+        running.mean.update(|m| {
+            running.var.update(|v| {
+                running.batches.update(|n| {
+                    let moved = ops::RunningStats {
+                        mean: m.buffer_mut()?,
+                        var: v.buffer_mut()?,
+                        batches: n.buffer_mut()?,
+                    };
+                    let x = self.buffer();
+                    backend.batch_norm(&p, x, residual, scale, shift, &mut y, &mut mean, &mut rstd, moved)
+                })
+            })
+        })?;
+        let y = Tensor::from_buffer(backend, y, *self.shape());
+        let mut inputs = inputs(self, affine);
+        inputs.extend(behind.residual);
+        Ok(y.record(OP, &inputs, || BatchNorm {
+            p: p.batch_norm(),
+            x: self.clone(),
+            scale: affine.0.cloned(),
+            shift: affine.1.cloned(),
+            mean: Tensor::from_buffer(backend, mean, channels),
+            rstd: Tensor::from_buffer(backend, rstd, channels),
+            residual: behind.residual.is_some(),
+        }))
+    }
+}
