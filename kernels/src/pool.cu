@@ -3,6 +3,7 @@
 //   y[o] = max of x over the taps of window o inside the input; a NaN wins, the first among equals (and the first NaN)
 //   index[o] = its position in the image, (d·H + h)·W + w;   a window that sees nothing: −∞ and −1
 //   dx[q] = Σ g[o] over the windows o that cover q with index[o] = q      (each input visits its windows: no atomics)
+//     where g counts as zero if y ≤ 0, for a y, the result of a ReLU, that is not null
 //   gather: y[o] = x[index[o]], 0 where the index is −1
 //
 // A thread takes V neighbouring channels of one position: V = 1, or in the `_packed` kernels V = 4 (f32) or 8 (bf16,
@@ -76,7 +77,7 @@ __device__ __forceinline__ i64 window_at(const PoolParams &p, int n, u32 at, con
 }
 
 template <typename T, int V>
-__device__ __forceinline__ void max_pool_grad(const PoolParams &p, const T *__restrict__ g,
+__device__ __forceinline__ void max_pool_grad(const PoolParams &p, const T *__restrict__ g, const T *__restrict__ y,
                                               const i32 *__restrict__ index, T *__restrict__ dx) {
     u64 out_positions = (u64)p.output[0] * p.output[1] * p.output[2];
     u32 lanes = p.channels / V;
@@ -100,6 +101,11 @@ __device__ __forceinline__ void max_pool_grad(const PoolParams &p, const T *__re
                     u64 o = (base + flat(p.output, (u32)d, (u32)h, (u32)w)) * p.channels + lane * V;
                     Lane<i32, V> from = load<i32, V>(index + o);
                     Lane<T, V> grad = load<T, V>(g + o);
+                    if (y) {
+                        Lane<T, V> result = load<T, V>(y + o);
+#pragma unroll
+                        for (int v = 0; v < V; ++v) from.v[v] = to_acc(result.v[v]) <= 0.0f ? -1 : from.v[v];
+                    }
 #pragma unroll
                     for (int v = 0; v < V; ++v) sum[v] += from.v[v] == here ? to_acc(grad.v[v]) : 0.0f;
                 }
@@ -139,8 +145,9 @@ __device__ __forceinline__ void max_pool_gather(const PoolParams &p, const T *__
         max_pool<T, V>(p, x, y, index);                                                                                \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 2) max_pool_grad##suffix(                                        \
-        PoolParams p, const T *__restrict__ g, const i32 *__restrict__ index, T *__restrict__ dx) {                    \
-        max_pool_grad<T, V>(p, g, index, dx);                                                                          \
+        PoolParams p, const T *__restrict__ g, const T *__restrict__ y, const i32 *__restrict__ index,                 \
+        T *__restrict__ dx) {                                                                                          \
+        max_pool_grad<T, V>(p, g, y, index, dx);                                                                       \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 2) max_pool_gather##suffix(                                      \
         PoolParams p, const T *__restrict__ x, const i32 *__restrict__ index, T *__restrict__ y) {                     \

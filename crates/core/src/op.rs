@@ -87,7 +87,8 @@ ops! {
     fused {
         /// The gradient of [`Op::Unary`], [`ElementwiseOps::unary_grad`](crate::ops::ElementwiseOps::unary_grad)
         UnaryGrad = "unary_grad",
-        /// [`MatmulOps::linear`](crate::ops::MatmulOps::linear)
+        /// [`MatmulOps::linear`](crate::ops::MatmulOps::linear) and its gradient
+        /// [`MatmulOps::linear_grad`](crate::ops::MatmulOps::linear_grad)
         Linear = "linear",
         /// The gradient of [`Op::MaxPool`] and its gradient, [`PoolOps::max_pool_grad`](crate::ops::PoolOps::max_pool_grad) and
         /// [`PoolOps::max_pool_gather`](crate::ops::PoolOps::max_pool_gather)

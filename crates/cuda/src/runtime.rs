@@ -221,8 +221,8 @@ impl Runtime for Cuda {
         kiln_nvtx::observer()
     }
 
-    fn supports(&self, op: Op, _: DType) -> bool {
-        op != Op::ConvMaxPool
+    fn supports(&self, _: Op, _: DType) -> bool {
+        true
     }
 
     fn supports_dtype(&self, dtype: DType) -> bool {

@@ -66,11 +66,6 @@ const EXCUSED: &[(&str, &str, &str)] = &[
         "activation",
         "no op of its own: what products and convolutions share about the activation they fuse",
     ),
-    (
-        "kernels/src/",
-        "conv_pool",
-        "no kernel of its own yet: core composes it of a convolution and a pooling",
-    ),
 ];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {

@@ -1,7 +1,7 @@
 //! Checks of matrix products.
 
 use super::Operands;
-use crate::ops::{Activation, MatmulParams};
+use crate::ops::{Activation, LinearGrads, LinearInputs, MatmulParams};
 use crate::{Buffer, DType, Result, Runtime};
 
 /// Checks a batched product with a bias and an activation, which backends may have beyond the functions of
@@ -105,4 +105,34 @@ pub fn linear_weight_grad<R: Runtime>(
     of.require(p.trans_b == 0, "trans_b", p.trans_b, "0: the input")?;
     let dtype = operands(&of, p, [("g", g), ("x", x), ("dw", dw)])?;
     of.holds("db", db, dtype, of.size(&[p.m])?)
+}
+
+/// Checks [`MatmulOps::linear_grad`](crate::ops::MatmulOps::linear_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn linear_grad<R: Runtime>(
+    on: &R,
+    p: &MatmulParams,
+    inputs: &LinearInputs<'_, R::Buffer>,
+    g: &R::Buffer,
+    to: &LinearGrads<'_, R::Buffer>,
+) -> Result<()> {
+    let of = Operands::new(on, "linear_grad");
+    let relu = p.activation == Activation::Relu as u32;
+    let known = relu || p.activation == Activation::None as u32;
+    of.require(known, "activation", p.activation, "none or a ReLU")?;
+    let found = inputs.y.is_some();
+    of.require(found == relu, "y", found, "the result, if it is that of a ReLU")?;
+    of.require(p.batch_rank == 0, "batch_rank", p.batch_rank, "0: one product")?;
+    let plain = p.trans_a == 0 && p.trans_b == 1;
+    of.require(plain, "trans_a and trans_b", (p.trans_a, p.trans_b), "0 and 1")?;
+    let sizes = [p.m, p.n, p.k];
+    of.require(!sizes.contains(&0), "m, n and k", sizes, "nothing that is empty")?;
+    let dtype = operands(&of, p, [("x", inputs.x), ("w", inputs.w), ("g", g)])?;
+    let [x, w, y] = [[p.m, p.k], [p.n, p.k], [p.m, p.n]].map(|dims| of.size(&dims));
+    of.may_hold("y", inputs.y, dtype, y?)?;
+    of.may_hold("dx", to.dx.as_deref(), dtype, x?)?;
+    of.may_hold("dw", to.dw.as_deref(), dtype, w?)?;
+    of.may_hold("db", to.db.as_deref(), dtype, of.size(&[p.n])?)
 }

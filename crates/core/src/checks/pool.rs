@@ -54,12 +54,14 @@ pub fn max_pool_grad<R: Runtime>(
     on: &R,
     p: &PoolParams,
     g: &R::Buffer,
+    relu: Option<&R::Buffer>,
     index: &R::Buffer,
     dx: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "max_pool_grad");
     let (dtype, [input, output]) = (of.float(dx)?, placed(&of, p)?);
     of.holds("g", g, dtype, output)?;
+    of.may_hold("relu", relu, dtype, output)?;
     of.holds("index", index, DType::I32, output)?;
     of.holds("dx", dx, dtype, input)
 }

@@ -103,6 +103,30 @@ impl MatmulParams {
         Ok(ReduceParams::new("linear_weight_grad", Reduce::Sum, &g, &[0], false)?.0)
     }
 
+    /// The product `dx = g·W` of a linear layer with these parameters.
+    pub fn data_grad(&self) -> Self {
+        MatmulParams {
+            n: self.k,
+            k: self.n,
+            trans_b: 0,
+            activation: 0,
+            ..*self
+        }
+    }
+
+    /// The product `dw = gᵀ·x` of a linear layer with these parameters.
+    pub fn weight_grad(&self) -> Self {
+        MatmulParams {
+            m: self.n,
+            n: self.k,
+            k: self.m,
+            trans_a: 1,
+            trans_b: 0,
+            activation: 0,
+            ..*self
+        }
+    }
+
     /// The activation of the fused linear layer.
     ///
     /// # Panics
@@ -110,6 +134,28 @@ impl MatmulParams {
     pub fn activation(&self) -> Activation {
         Activation::ALL[self.activation as usize]
     }
+}
+
+/// What the gradients of a linear layer are computed from, besides the gradient of its result.
+#[derive(Debug)]
+pub struct LinearInputs<'a, B> {
+    /// The input, `[m, k]`.
+    pub x: &'a B,
+    /// The weight, `[n, k]`.
+    pub w: &'a B,
+    /// The result, `[m, n]`, if it is that of a ReLU.
+    pub y: Option<&'a B>,
+}
+
+/// The gradients of a linear layer, where they are wanted.
+#[derive(Debug)]
+pub struct LinearGrads<'a, B> {
+    /// That of the input.
+    pub dx: Option<&'a mut B>,
+    /// That of the weight.
+    pub dw: Option<&'a mut B>,
+    /// That of the bias.
+    pub db: Option<&'a mut B>,
 }
 
 /// Matrix products of a backend.
@@ -135,6 +181,19 @@ pub trait MatmulOps: Runtime {
         y: &mut Self::Buffer,
     ) -> Result<()> {
         let _ = (p, x, w, bias, y);
+        self.unsupported(Op::Linear)
+    }
+
+    /// The gradients of [`MatmulOps::linear`] with the activation none or ReLU, for the gradient `g` of its result, which counts as zero
+    /// where `y ≤ 0` if the result is that of a ReLU: `dx = g·W`, `dw = gᵀ·x`, `db = Σ g`. Nothing is empty.
+    fn linear_grad(
+        &self,
+        p: &MatmulParams,
+        of: &LinearInputs<'_, Self::Buffer>,
+        g: &Self::Buffer,
+        to: LinearGrads<'_, Self::Buffer>,
+    ) -> Result<()> {
+        let _ = (p, of, g, to);
         self.unsupported(Op::Linear)
     }
 

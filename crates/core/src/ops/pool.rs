@@ -133,15 +133,17 @@ pub trait PoolOps: Runtime {
     /// `index` (i32, the shape of `y`) is its flat spatial position in its image, `(d·H + h)·W + w`.
     fn max_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer, index: &mut Self::Buffer) -> Result<()>;
 
-    /// `dx[index[o]] += g[o]`, everything else zero: the gradient of max pooling.
+    /// `dx[index[o]] += g[o]`, everything else zero: the gradient of max pooling. If `relu` is given, the result of the pooling of what
+    /// a ReLU gave, `g[o]` counts as zero where it is not positive, which makes `dx` the gradient of the ReLU's input.
     fn max_pool_grad(
         &self,
         p: &PoolParams,
         g: &Self::Buffer,
+        relu: Option<&Self::Buffer>,
         index: &Self::Buffer,
         dx: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, g, index, dx);
+        let _ = (p, g, relu, index, dx);
         self.unsupported(Op::MaxPoolGrad)
     }
 

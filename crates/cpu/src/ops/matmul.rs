@@ -12,7 +12,9 @@ use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::Upcast;
 use crate::{Cpu, CpuBuffer};
 use half::{bf16, f16};
-use kiln_core::ops::{MatmulOps, MatmulParams, ReduceOps, Strides};
+use kiln_core::ops::{
+    ElementwiseOps, LinearGrads, LinearInputs, MatmulOps, MatmulParams, ReduceOps, Strides, Unary, UnaryParams,
+};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl MatmulOps for Cpu {
@@ -33,6 +35,36 @@ impl MatmulOps for Cpu {
         checks::linear(self, p, x, w, bias, y)?;
         let o = Operands { p, a: x, b: w, bias };
         run(self, &o, y)
+    }
+
+    fn linear_grad(
+        &self,
+        p: &MatmulParams,
+        of: &LinearInputs<'_, CpuBuffer>,
+        g: &CpuBuffer,
+        to: LinearGrads<'_, CpuBuffer>,
+    ) -> Result<()> {
+        checks::linear_grad(self, p, of, g, &to)?;
+        let masked = match of.y {
+            Some(y) => {
+                let mut masked = self.scratch(g.dtype(), g.len())?;
+                let relu = UnaryParams::new(Unary::Relu, g.len(), 0.0, 0.0);
+                self.unary_grad(&relu, y, y, g, &mut masked)?;
+                Some(masked)
+            }
+            None => None,
+        };
+        let g = masked.as_ref().unwrap_or(g);
+        if let Some(dx) = to.dx {
+            self.matmul(&p.data_grad(), g, of.w, dx)?;
+        }
+        let p = p.weight_grad();
+        match (to.dw, to.db) {
+            (Some(dw), Some(db)) => self.linear_weight_grad(&p, g, of.x, dw, db),
+            (Some(dw), None) => self.matmul(&p, g, of.x, dw),
+            (None, Some(db)) => self.reduce(&p.bias_grad()?, g, db),
+            (None, None) => Ok(()),
+        }
     }
 
     fn linear_weight_grad(

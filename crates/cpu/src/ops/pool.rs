@@ -14,7 +14,7 @@ use crate::simd::lanes::exact;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::{cast_slice, cast_slice_mut};
-use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
+use kiln_core::ops::{AdaptivePoolParams, ElementwiseOps, PoolOps, PoolParams, Unary, UnaryParams};
 use kiln_core::{Buffer, Float, Result, checks};
 pub(super) use paired::is_2x2_stride2;
 use std::ops::Range;
@@ -36,8 +36,21 @@ impl PoolOps for Cpu {
         Ok(())
     }
 
-    fn max_pool_grad(&self, p: &PoolParams, g: &CpuBuffer, index: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
-        checks::max_pool_grad(self, p, g, index, dx)?;
+    fn max_pool_grad(
+        &self,
+        p: &PoolParams,
+        g: &CpuBuffer,
+        relu: Option<&CpuBuffer>,
+        index: &CpuBuffer,
+        dx: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::max_pool_grad(self, p, g, relu, index, dx)?;
+        if let Some(y) = relu {
+            let mut masked = self.scratch(g.dtype(), g.len())?;
+            let relu = UnaryParams::new(Unary::Relu, g.len(), 0.0, 0.0);
+            self.unary_grad(&relu, y, y, g, &mut masked)?;
+            return self.max_pool_grad(p, &masked, None, index, dx);
+        }
         let windows = Geometry::pooling(p);
         crate::dispatch::float!(dx.dtype(), T => {
             if !exact::<T>() && is_2x2_stride2(&windows) {

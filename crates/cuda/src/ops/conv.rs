@@ -8,6 +8,7 @@ mod winograd;
 
 pub use algorithm::{Algorithm, Pass, TensorTile, Tile};
 pub use choose::choose;
+pub(super) use launch::BiasGrad;
 
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{ConvOps, ConvParams, ConvPass};
@@ -64,7 +65,19 @@ impl Cuda {
     ) -> Result<()> {
         checks::conv_weight_grad(self, p, g, x, dw)?;
         self.fitting("conv_weight_grad", algorithm, Pass::WeightGrad, p, g.dtype())?;
-        self.weight_grad(algorithm, p, g, x, dw)
+        self.weight_grad(algorithm, p, g, x, dw, None)
+    }
+
+    /// [`ConvOps::conv_weight_grad`] together with the gradient of a bias.
+    pub(super) fn conv_weight_and_bias_grad(
+        &self,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        x: &CudaBuffer,
+        dw: &mut CudaBuffer,
+        bias: BiasGrad<'_>,
+    ) -> Result<()> {
+        self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw, Some(bias))
     }
 
     fn fitting(&self, op: &'static str, algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Result<()> {
@@ -100,7 +113,7 @@ impl ConvOps for Cuda {
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {
         checks::conv_weight_grad(self, p, g, x, dw)?;
-        self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw)
+        self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw, None)
     }
 
     fn conv_algorithm(&self, p: &ConvParams, pass: ConvPass, dtype: DType) -> Option<&'static str> {

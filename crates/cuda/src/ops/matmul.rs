@@ -6,6 +6,7 @@
 //! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
 mod fastest;
+mod few;
 mod plan;
 mod weight_grad;
 
@@ -15,7 +16,7 @@ use super::instance;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
-use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::ops::{LinearGrads, LinearInputs, MatmulOps, MatmulParams};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{
@@ -56,7 +57,24 @@ impl MatmulOps for Cuda {
         y: &mut CudaBuffer,
     ) -> Result<()> {
         checks::linear(self, p, x, w, bias, y)?;
+        if few::takes(p) {
+            return self.linear_few(p, x, w, bias, y);
+        }
         self.matmul_with(self.matmul_plan(p, y.dtype()), p, x, w, bias, y)
+    }
+
+    fn linear_grad(
+        &self,
+        p: &MatmulParams,
+        of: &LinearInputs<'_, CudaBuffer>,
+        g: &CudaBuffer,
+        to: LinearGrads<'_, CudaBuffer>,
+    ) -> Result<()> {
+        checks::linear_grad(self, p, of, g, &to)?;
+        match few::takes(p) {
+            true => self.linear_grad_few(p, of, g, to),
+            false => self.linear_grad_apart(p, of, g, to),
+        }
     }
 
     fn linear_weight_grad(

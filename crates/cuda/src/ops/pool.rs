@@ -1,6 +1,7 @@
 //! Max and average pooling.
 
 use super::instance;
+use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
@@ -73,10 +74,17 @@ impl PoolOps for Cuda {
         self.pooling(kernels, positions, p.channels, x.dtype(), &args)
     }
 
-    fn max_pool_grad(&self, p: &PoolParams, g: &CudaBuffer, index: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
-        checks::max_pool_grad(self, p, g, index, dx)?;
+    fn max_pool_grad(
+        &self,
+        p: &PoolParams,
+        g: &CudaBuffer,
+        relu: Option<&CudaBuffer>,
+        index: &CudaBuffer,
+        dx: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::max_pool_grad(self, p, g, relu, index, dx)?;
         let positions = count(p.batch, p.window.input);
-        let args = [Arg::value(p), g.arg(), index.arg(), dx.out()];
+        let args = [Arg::value(p), g.arg(), maybe(relu), index.arg(), dx.out()];
         let kernels = [&max::MAX_POOL_GRAD, &max::MAX_POOL_GRAD_PACKED];
         self.pooling(kernels, positions, p.channels, g.dtype(), &args)
     }

@@ -19,17 +19,15 @@ fn special<T: Float>(n: usize, salt: u64) -> Vec<T> {
     values::<T>(n, salt).into_iter().enumerate().map(of).collect()
 }
 
-/// Max pooling, its gradient and the gradient of that, in bits.
-fn max<B: Backend, T: Float>(b: &B, p: &PoolParams, [inputs, outputs]: [usize; 2]) -> [Vec<u8>; 4] {
+/// Max pooling, its gradient, that behind a ReLU, and the gradient of the gradient, in bits.
+fn max<B: Backend, T: Float>(b: &B, p: &PoolParams, [inputs, outputs]: [usize; 2]) -> [Vec<u8>; 5] {
     let (x, g) = (upload(b, &special::<T>(inputs, 1)), upload(b, &values::<T>(outputs, 2)));
-    let (mut y, mut dx, mut gathered) = (
-        empty::<B, T>(b, outputs),
-        empty::<B, T>(b, inputs),
-        empty::<B, T>(b, outputs),
-    );
+    let (mut y, mut gathered) = (empty::<B, T>(b, outputs), empty::<B, T>(b, outputs));
+    let (mut dx, mut masked) = (empty::<B, T>(b, inputs), empty::<B, T>(b, inputs));
     let mut index = b.alloc(DType::I32, outputs).unwrap();
     b.max_pool(p, &x, &mut y, &mut index)
-        .and_then(|()| b.max_pool_grad(p, &g, &index, &mut dx))
+        .and_then(|()| b.max_pool_grad(p, &g, None, &index, &mut dx))
+        .and_then(|()| b.max_pool_grad(p, &g, Some(&y), &index, &mut masked))
         .and_then(|()| b.max_pool_gather(p, &x, &index, &mut gathered))
         .unwrap();
     // The bits of a NaN are not promised.
@@ -42,6 +40,7 @@ fn max<B: Backend, T: Float>(b: &B, p: &PoolParams, [inputs, outputs]: [usize; 2
         clean(read(b, &y)),
         bytemuck::cast_slice(&index).to_vec(),
         clean(read(b, &dx)),
+        clean(read(b, &masked)),
         clean(read(b, &gathered)),
     ]
 }
@@ -100,7 +99,7 @@ fn windows<T: Float>(cuda: &Cuda, x: [usize; 5], window: &Window, ceil: bool) {
     let what = format!("{x:?} {window:?} ceil {ceil}");
     let (p, y) = PoolParams::new("max_pool", &shape, window, ceil, false).unwrap();
     let lens = [shape.size(), y.size()];
-    for (name, (got, want)) in ["y", "index", "dx", "gathered"]
+    for (name, (got, want)) in ["y", "index", "dx", "masked", "gathered"]
         .into_iter()
         .zip(max::<_, T>(cuda, &p, lens).into_iter().zip(max::<_, T>(&cpu, &p, lens)))
     {

@@ -4,7 +4,7 @@ use super::activation::{Fused, activate, activation_grad};
 use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, MatmulParams, Op};
+use kiln_core::ops::{Activation, LinearGrads, LinearInputs, MatmulParams, Op};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -242,6 +242,35 @@ struct Linear<B: Backend> {
 }
 
 impl<B: Backend> Linear<B> {
+    /// The gradients as one op; `y` is the result, if it is that of a ReLU whose zeros are not in the gradient.
+    fn fused_grads(&self, cx: &RuleContext<'_, B>, y: Option<&Tensor<B>>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (x, w, b) = (&self.x, &self.w, cx.grad.backend());
+        let (mut p, _) = MatmulParams::new("linear_grad", x.shape(), w.shape(), false, true)?;
+        p.activation = match y {
+            Some(_) => Activation::Relu as u32,
+            None => Activation::None as u32,
+        };
+        let outputs = Shape::new(&w.shape()[..1])?;
+        let shapes = [(0, *x.shape()), (1, *w.shape()), (2, outputs)];
+        let wanted = |(i, shape): (usize, Shape)| cx.needs(i).then(|| w.alloc_like(shape)).transpose();
+        let [mut dx, mut dw, mut db] = [wanted(shapes[0])?, wanted(shapes[1])?, wanted(shapes[2])?];
+        let of = LinearInputs {
+            x: x.buffer(),
+            w: w.buffer(),
+            y: y.map(Tensor::buffer),
+        };
+        let to = LinearGrads {
+            dx: dx.as_mut(),
+            dw: dw.as_mut(),
+            db: db.as_mut(),
+        };
+        b.linear_grad(&p, &of, cx.grad.buffer(), to)?;
+        let grads = [dx, dw, db].into_iter().zip(shapes).take(2 + usize::from(self.bias));
+        Ok(grads
+            .map(|(d, (_, shape))| d.map(|d| Tensor::from_buffer(b, d, shape)))
+            .collect())
+    }
+
     /// The gradients of weight and bias from that of the result before its activation, in one op.
     fn weight_grad(&self, g: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
         let (p, shape) = MatmulParams::new("linear_weight_grad", g.shape(), self.x.shape(), true, false)?;
@@ -256,6 +285,12 @@ impl<B: Backend> Linear<B> {
 
 impl<B: Backend> Rule<B> for Linear<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let relu = self.fused.has_relu_epilogue();
+        let fits = relu || !self.fused.needs_output();
+        let some = !self.x.shape().contains(&0) && !self.w.shape().contains(&0);
+        if fits && some && !is_grad_enabled() {
+            return self.fused_grads(cx, (relu && !cx.relu_masked()).then(|| cx.output()));
+        }
         let g = activation_grad(self.fused, cx)?;
         let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
         if self.bias && cx.needs(1) && cx.needs(2) && !is_grad_enabled() {

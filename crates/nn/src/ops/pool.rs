@@ -4,7 +4,7 @@ mod average;
 mod divisor;
 
 use super::activation::mask_relu_grad;
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use average::Average;
 use kiln_core::DType;
@@ -240,8 +240,11 @@ impl<B: Backend> Winners<B> {
         Ok(y.record("max_pool_gather", &[x], || Pick(self.clone())))
     }
 
-    /// `x[winner(o)] += g[o]`, zero elsewhere.
-    fn place(&self, g: &Tensor<B>) -> Result<Tensor<B>> {
+    /// `x[winner(o)] += g[o]`, zero elsewhere, and where the result `relu` of a ReLU is not positive.
+    fn place(&self, g: &Tensor<B>, relu: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+        if let Some(y) = relu.filter(|_| is_grad_enabled() || !g.has_op(Op::MaxPoolGrad)) {
+            return self.place(&mask_relu_grad(y, g)?, None);
+        }
         if !g.has_op(Op::MaxPoolGrad) {
             let flat = self.flat()?;
             let zeros = Tensor::zeros(g.backend(), &flat.image, g.dtype())?;
@@ -249,8 +252,13 @@ impl<B: Backend> Winners<B> {
             return zeros.scatter_add(1, &flat.index, &g)?.reshape(&self.x);
         }
         let mut x = g.alloc_like(self.x)?;
-        g.backend()
-            .max_pool_grad(&self.p, g.buffer(), self.index.buffer(), &mut x)?;
+        g.backend().max_pool_grad(
+            &self.p,
+            g.buffer(),
+            relu.map(Tensor::buffer),
+            self.index.buffer(),
+            &mut x,
+        )?;
         let x = Tensor::from_buffer(g.backend(), x, self.x);
         Ok(x.record("max_pool_grad", &[g], || Place(self.clone())))
     }
@@ -280,11 +288,8 @@ struct Pick<B: Backend>(Winners<B>);
 impl<B: Backend> Rule<B> for Pick<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         // A window's gradient goes to its largest element, which is positive exactly where the result is.
-        let g = match cx.masks_relu() {
-            true => mask_relu_grad(cx.output(), cx.grad)?,
-            false => cx.grad.clone(),
-        };
-        Ok(vec![Some(self.0.place(&g)?)])
+        let relu = cx.masks_relu().then(|| cx.output());
+        Ok(vec![Some(self.0.place(cx.grad, relu)?)])
     }
 
     fn saves_output(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::optional;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::ops::{LinearGrads, LinearInputs, MatmulOps, MatmulParams};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
 impl<B: Backend> Profiled<B> {
@@ -44,6 +44,30 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         };
         self.op("linear", cost, self.product(p, y.dtype()), |b| {
             b.linear(p, x, w, bias, y)
+        })
+    }
+
+    fn linear_grad(
+        &self,
+        p: &MatmulParams,
+        of: &LinearInputs<'_, B::Buffer>,
+        g: &B::Buffer,
+        to: LinearGrads<'_, B::Buffer>,
+    ) -> Result<()> {
+        checks::linear_grad(self, p, of, g, &to)?;
+        let of_input = to.dx.as_deref().map(|dx| bytes(of.w) + bytes(dx));
+        let of_weight = to.dw.as_deref().map(|dw| bytes(of.x) + bytes(dw));
+        let cost = Cost {
+            flops: p.flops() * (u64::from(of_input.is_some()) + u64::from(of_weight.is_some())),
+            bytes: bytes(g)
+                + optional(of.y)
+                + of_input.unwrap_or(0)
+                + of_weight.unwrap_or(0)
+                + optional(to.db.as_deref()),
+        };
+        let sizes = [1, p.m, p.n, p.k];
+        self.op("linear_grad", cost, Detail::Product(sizes, None), |b| {
+            b.linear_grad(p, of, g, to)
         })
     }
     fn linear_weight_grad(

@@ -1,6 +1,6 @@
 //! Poolings, profiled.
 
-use super::{elements, moved, size};
+use super::{elements, moved, optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
@@ -13,11 +13,18 @@ impl<B: Backend> PoolOps for Profiled<B> {
         self.op("max_pool", cost, Detail::Pool(*p), |b| b.max_pool(p, x, y, index))
     }
 
-    fn max_pool_grad(&self, p: &PoolParams, g: &B::Buffer, index: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
-        checks::max_pool_grad(self, p, g, index, dx)?;
-        let cost = moved(bytes(g) + bytes(index) + bytes(dx));
+    fn max_pool_grad(
+        &self,
+        p: &PoolParams,
+        g: &B::Buffer,
+        relu: Option<&B::Buffer>,
+        index: &B::Buffer,
+        dx: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::max_pool_grad(self, p, g, relu, index, dx)?;
+        let cost = moved(bytes(g) + optional(relu) + bytes(index) + bytes(dx));
         self.op("max_pool_grad", cost, Detail::Pool(*p), |b| {
-            b.max_pool_grad(p, g, index, dx)
+            b.max_pool_grad(p, g, relu, index, dx)
         })
     }
 

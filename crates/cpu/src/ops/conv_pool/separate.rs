@@ -55,7 +55,7 @@ pub(super) fn gradients(
         return Ok(());
     }
     let mut between = cpu.alloc(g.dtype(), p.between())?;
-    cpu.max_pool_grad(&p.pool, g, of.index, &mut between)?;
+    cpu.max_pool_grad(&p.pool, g, None, of.index, &mut between)?;
     if let Some(dx) = to.dx {
         cpu.conv_data_grad(&p.linear(), &between, w, dx)?;
     }

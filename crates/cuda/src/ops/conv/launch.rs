@@ -9,7 +9,7 @@ use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::ConvParams;
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
-use kiln_kernels::{Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_shallow as shallow};
+use kiln_kernels::{Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_pool, conv_shallow as shallow};
 use kiln_kernels::{conv_tensor_bf16, conv_tensor_f16, conv_tensor_f32};
 use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
 
@@ -129,6 +129,13 @@ fn depthwise_lanes(
     }
 }
 
+/// The gradient `db` of a bias: the sums of the columns of `g`, which counts as zero where `y`, the result of a ReLU, is not positive.
+pub(in crate::ops) struct BiasGrad<'a> {
+    pub(in crate::ops) g: &'a CudaBuffer,
+    pub(in crate::ops) y: Option<&'a CudaBuffer>,
+    pub(in crate::ops) db: &'a mut CudaBuffer,
+}
+
 impl Cuda {
     pub(super) fn forward(
         &self,
@@ -214,13 +221,15 @@ impl Cuda {
         g: &CudaBuffer,
         x: &CudaBuffer,
         dw: &mut CudaBuffer,
+        bias: Option<BiasGrad<'_>>,
     ) -> Result<()> {
         let (len, dtype) = (dw.len() as u64, g.dtype());
         if len == 0 {
-            return Ok(());
+            return bias.map_or(Ok(()), |bias| self.bias_grad(bias));
         }
         if algorithm == Algorithm::Padded {
-            return self.padded_weight_grad(p, g, x, dw);
+            self.padded_weight_grad(p, g, x, dw)?;
+            return bias.map_or(Ok(()), |bias| self.bias_grad(bias));
         }
         let size = product(Pass::WeightGrad, p);
         let outputs = u64::from(p.out_channels);
@@ -241,11 +250,12 @@ impl Cuda {
                 (kernel, 256, [outputs.div_ceil(channels), p.window.taps() as u64, 1], 2)
             } else {
                 let args = [Arg::value(p), g.arg(), x.arg(), dw.out()];
-                return self.launch(
+                self.launch(
                     instance(&conv::CONV_NAIVE_WEIGHT_GRAD, dtype),
                     self.elements(len),
                     &args,
-                );
+                )?;
+                return bias.map_or(Ok(()), |bias| self.bias_grad(bias));
             };
         let splits = match algorithm {
             Algorithm::Tensor(tile) => tensor_parts(tile, Pass::WeightGrad, p, dtype, self.multiprocessors()).0,
@@ -261,9 +271,48 @@ impl Cuda {
         let count = splits as u32;
         let args = [Arg::value(p), g.arg(), x.arg(), parts, Arg::value(&count)];
         self.launch(kernel, geometry(grid[0], grid[1], grid[2], threads), &args)?;
-        let Some(parts) = scratch else { return Ok(()) };
-        let args = [Arg::value(&len), Arg::value(&count), parts.arg(), dw.out()];
-        self.launch(instance(&conv::CONV_SUM_PARTS, dtype), self.elements(len), &args)
+        match (scratch, bias) {
+            (None, None) => Ok(()),
+            (None, Some(bias)) => self.bias_grad(bias),
+            (Some(parts), None) => {
+                let args = [Arg::value(&len), Arg::value(&count), parts.arg(), dw.out()];
+                self.launch(instance(&conv::CONV_SUM_PARTS, dtype), self.elements(len), &args)
+            }
+            (Some(parts), Some(bias)) => {
+                let parts = (len, count, parts.arg(), dw.out());
+                self.sum_and_bias(self.elements(len).grid[0], parts, bias)
+            }
+        }
+    }
+
+    /// The gradient of a bias by itself.
+    pub(in crate::ops) fn bias_grad(&self, bias: BiasGrad<'_>) -> Result<()> {
+        self.sum_and_bias(0, (0, 0, maybe(None), maybe(None)), bias)
+    }
+
+    /// The sum of the `count` parts of a weight gradient of `len` elements by `blocks` blocks, and the gradient of a bias.
+    fn sum_and_bias(
+        &self,
+        blocks: u32,
+        (len, count, parts, dw): (u64, u32, Arg<'_>, Arg<'_>),
+        bias: BiasGrad<'_>,
+    ) -> Result<()> {
+        let channels = bias.db.len() as u32;
+        let positions = bias.g.len() as u64 / u64::from(channels.max(1));
+        let kernel = instance(&conv_pool::CONV_POOL_SUM, bias.g.dtype());
+        let args = [
+            Arg::value(&len),
+            Arg::value(&count),
+            parts,
+            dw,
+            Arg::value(&positions),
+            Arg::value(&channels),
+            bias.g.arg(),
+            maybe(bias.y),
+            bias.db.out(),
+            Arg::value(&blocks),
+        ];
+        self.launch(kernel, geometry(u64::from(blocks + channels), 1, 1, 256), &args)
     }
 
     /// The number of parts into which the positions of a weight gradient are split.

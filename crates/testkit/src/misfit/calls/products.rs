@@ -46,6 +46,34 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
         ),
         marked(
             call(
+                "linear_grad",
+                MatmulParams {
+                    activation: Activation::Relu as u32,
+                    ..one
+                },
+                [
+                    (F32, 15),
+                    (F32, 20),
+                    (F32, 12),
+                    (F32, 12),
+                    (F32, 15),
+                    (F32, 20),
+                    (F32, 4),
+                ],
+                |on: &B, p, [x, w, y, g, dx, dw, db]| {
+                    let of = LinearInputs { x, w, y: Some(y) };
+                    let to = LinearGrads {
+                        dx: Some(dx),
+                        dw: Some(dw),
+                        db: Some(db),
+                    };
+                    on.linear_grad(p, &of, g, to)
+                },
+            ),
+            0,
+        ),
+        marked(
+            call(
                 "linear_weight_grad",
                 product(&[5, 3], &[5, 4], [true, false]),
                 [(F32, 15), (F32, 20), (F32, 12), (F32, 3)],

@@ -79,8 +79,8 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
         of_pool(call(
             "max_pool_grad",
             pool,
-            [pooled, index, x],
-            |on: &B, p, [g, i, dx]| on.max_pool_grad(p, g, i, dx),
+            [pooled, pooled, index, x],
+            |on: &B, p, [g, y, i, dx]| on.max_pool_grad(p, g, Some(y), i, dx),
         )),
         of_pool(call(
             "max_pool_gather",
