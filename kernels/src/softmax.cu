@@ -3,7 +3,8 @@
 //   y = e^(x − m) / Σ e^(x − m), m = max x;   log: y = x − m − ln Σ e^(x − m)
 //   dx = y·(g − Σ g·y);                       log: dx = g − e^y·Σ g
 //
-// Rows (inner = 1) of up to 1024 elements are held in the registers of a warp: one read and one write of memory. Longer
+// Rows (inner = 1) of up to 1024 elements are held in the registers of a warp: one read and one write of memory, by 16
+// bytes (softmax_packs) where rows are multiples of that. Longer
 // rows take a block each, which reads the row twice: the largest and the sum together (a running sum is scaled when a
 // larger element turns up), then the results. Other axes (inner > 1) take one thread per (outer, inner), so that
 // neighbouring threads read neighbouring addresses.
@@ -14,9 +15,11 @@
 // Geometry: softmax_naive: 256 threads, grid ceil(outer / 256).
 //           softmax_rows<N> and its gradient: rows of at most 32·N elements, a warp each, 8 a block of 256,
 //           grid ceil(outer / 8).
+//           softmax_packs<N> and its gradient: the same; n is a multiple of 16 bytes.
 //           softmax_blocks and its gradient: a block of 256 per row, grid outer.
 //           softmax_columns and its gradient: 256 threads, grid ceil(outer·inner / 256).
 #include "common/softmax.cuh"
+#include "common/vector.cuh"
 
 struct SoftmaxParams {
     u64 outer, n, inner;
@@ -78,6 +81,92 @@ __device__ __forceinline__ void rows_grad(const SoftmaxParams &p, const T *__res
         int at = i * WARP + vy.lane;
         float a = p.log ? vg.v[i] - expf(vy.v[i]) * sum : vy.v[i] * (vg.v[i] - sum);
         if (at < vy.n) dx[at] = from_acc<T>(a);
+    }
+}
+
+// The row of a warp, and where this lane's pack `i` of it begins.
+template <typename T> struct PackedRow {
+    static constexpr int L = LANES<T>;
+    u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
+    __device__ __forceinline__ int at(int i) const { return (i * WARP + (int)(threadIdx.x % WARP)) * L; }
+};
+
+template <int N, typename T>
+__device__ __forceinline__ void packs(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
+    constexpr int L = LANES<T>, P = N / L;
+    PackedRow<T> r;
+    const int n = (int)p.n;
+    if (r.row >= p.outer) return;
+    x += r.row * p.n;
+    y += r.row * p.n;
+    float v[P][L], m = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+        if (r.at(i) < n) load<L>(x + r.at(i), v[i]);
+        else
+#pragma unroll
+            for (int k = 0; k < L; ++k) v[i][k] = -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < P; ++i)
+#pragma unroll
+        for (int k = 0; k < L; ++k) m = max_nan(m, v[i][k]);
+    m = warp_max(m);
+    // Powers take the place of the elements, but the log needs these.
+    const auto each = [&](auto &&f) {
+#pragma unroll
+        for (int i = 0; i < P; ++i)
+            if (r.at(i) < n)
+#pragma unroll
+                for (int k = 0; k < L; ++k) v[i][k] = f(v[i][k]);
+    };
+    const auto power = [&](float x) {
+        float e = expf(x - m);
+        sum += e;
+        return e;
+    };
+    if (p.log) {
+        each([&](float x) { return power(x), x; });
+        float log_sum = logf(warp_sum(sum));
+        each([&](float x) { return x - m - log_sum; });
+    } else {
+        each(power);
+        float one = 1.0f / warp_sum(sum);
+        each([&](float x) { return x * one; });
+    }
+#pragma unroll
+    for (int i = 0; i < P; ++i)
+        if (r.at(i) < n) store<L>(y + r.at(i), v[i]);
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void packs_grad(const SoftmaxParams &p, const T *__restrict__ y, const T *__restrict__ g,
+                                           T *__restrict__ dx) {
+    constexpr int L = LANES<T>, P = N / L;
+    PackedRow<T> r;
+    const int n = (int)p.n;
+    if (r.row >= p.outer) return;
+    y += r.row * p.n;
+    g += r.row * p.n;
+    dx += r.row * p.n;
+    Pack<T> vy[P] = {}, vg[P] = {};
+#pragma unroll
+    for (int i = 0; i < P; ++i)
+        if (r.at(i) < n) vy[i] = load16(y + r.at(i)), vg[i] = load16(g + r.at(i));
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < P; ++i)
+#pragma unroll
+        for (int k = 0; k < L; ++k) sum += p.log ? to_acc(vg[i].v[k]) : to_acc(vg[i].v[k]) * to_acc(vy[i].v[k]);
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+#pragma unroll
+        for (int k = 0; k < L; ++k) {
+            float a = to_acc(vy[i].v[k]), b = to_acc(vg[i].v[k]);
+            vg[i].v[k] = from_acc<T>(p.log ? b - expf(a) * sum : a * (b - sum));
+        }
+        if (r.at(i) < n) store16(dx + r.at(i), vg[i]);
     }
 }
 
@@ -177,6 +266,8 @@ FOR_FLOATS(NAIVE)
     ENTRY(rows1, rows<1>, suffix, T) { rows_grad<1>(p, y, g, dx); }                                                    \
     ENTRY(rows4, rows<4>, suffix, T) { rows_grad<4>(p, y, g, dx); }                                                    \
     ENTRY(rows32, rows<32>, suffix, T) { rows_grad<32>(p, y, g, dx); }                                                 \
+    ENTRY(packs8, packs<8>, suffix, T) { packs_grad<8>(p, y, g, dx); }                                                 \
+    ENTRY(packs32, packs<32>, suffix, T) { packs_grad<32>(p, y, g, dx); }                                              \
     ENTRY(blocks, blocks, suffix, T) { blocks_grad(p, y, g, dx); }                                                     \
     ENTRY(columns, columns, suffix, T) { columns_grad(p, y, g, dx); }
 FOR_FLOATS(ENTRIES)

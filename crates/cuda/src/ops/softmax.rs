@@ -1,12 +1,13 @@
 //! Softmax and log-softmax: kernel variants for rows, and one for other axes.
 //!
-//! | axis             | kernel            | where a row is                  |
-//! |------------------|-------------------|---------------------------------|
-//! | last, up to 32   | `softmax_rows1`   | a register of each lane         |
-//! | last, up to 128  | `softmax_rows4`   | 4 registers of each lane        |
-//! | last, up to 1024 | `softmax_rows32`  | 32 registers of each lane       |
-//! | last, longer     | `softmax_blocks`  | in memory, read twice           |
-//! | any other        | `softmax_columns` | in memory, read twice           |
+//! | axis                                  | kernel                  | where a row is                  |
+//! |---------------------------------------|-------------------------|---------------------------------|
+//! | last, up to 32                        | `softmax_rows1`         | a register of each lane         |
+//! | last, up to 128                       | `softmax_rows4`         | 4 registers of each lane        |
+//! | last, up to 1024                      | `softmax_rows32`        | 32 registers of each lane       |
+//! | last, 33 to 1024, of whole 16 bytes   | `softmax_packs8`, `…32` | the same, moved by 16 bytes     |
+//! | last, longer                          | `softmax_blocks`        | in memory, read twice           |
+//! | any other                             | `softmax_columns`       | in memory, read twice           |
 //!
 //! [`Cuda::softmax_with`] takes a given variant, for benches and tests.
 
@@ -14,7 +15,7 @@ use super::instance;
 use crate::launch::{THREADS, blocks, linear};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, softmax as kernels};
 
@@ -98,10 +99,13 @@ impl Cuda {
             true => algorithm,
             false => Algorithm::choose(p),
         };
+        let packed = packed(p, x.dtype());
         let kernel: &PerFloat = match (algorithm, p.n) {
             (Algorithm::Naive, _) => &kernels::SOFTMAX_NAIVE,
             (Algorithm::Columns, _) => &kernels::SOFTMAX_COLUMNS,
             (Algorithm::Blocks, _) => &kernels::SOFTMAX_BLOCKS,
+            (Algorithm::Warps, ..=256) if packed => &kernels::SOFTMAX_PACKS8,
+            (Algorithm::Warps, _) if packed => &kernels::SOFTMAX_PACKS32,
             (Algorithm::Warps, 0..=32) => &kernels::SOFTMAX_ROWS1,
             (Algorithm::Warps, 33..=128) => &kernels::SOFTMAX_ROWS4,
             (Algorithm::Warps, _) => &kernels::SOFTMAX_ROWS32,
@@ -109,6 +113,11 @@ impl Cuda {
         let args = [Arg::value(p), x.arg(), y.out()];
         self.launch(instance(kernel, x.dtype()), algorithm.grid(p)?, &args)
     }
+}
+
+/// True for rows that are longer than a warp and multiples of 16 bytes.
+fn packed(p: &SoftmaxParams, dtype: DType) -> bool {
+    p.n > 32 && (p.n * dtype.size() as u64).is_multiple_of(16)
 }
 
 impl SoftmaxOps for Cuda {
@@ -123,9 +132,12 @@ impl SoftmaxOps for Cuda {
             return Ok(());
         }
         let algorithm = Algorithm::choose(p);
+        let packed = packed(p, y.dtype());
         let kernel: &PerFloat = match (algorithm, p.n) {
             (Algorithm::Naive | Algorithm::Columns, _) => &kernels::SOFTMAX_GRAD_COLUMNS,
             (Algorithm::Blocks, _) => &kernels::SOFTMAX_GRAD_BLOCKS,
+            (Algorithm::Warps, ..=256) if packed => &kernels::SOFTMAX_GRAD_PACKS8,
+            (Algorithm::Warps, _) if packed => &kernels::SOFTMAX_GRAD_PACKS32,
             (Algorithm::Warps, 0..=32) => &kernels::SOFTMAX_GRAD_ROWS1,
             (Algorithm::Warps, 33..=128) => &kernels::SOFTMAX_GRAD_ROWS4,
             (Algorithm::Warps, _) => &kernels::SOFTMAX_GRAD_ROWS32,

@@ -41,7 +41,10 @@ fn same(cuda: &kiln_cuda::Cuda, [outer, n, inner]: [usize; 3], values: &[f64]) {
 #[test]
 fn rows_of_any_length() {
     let cuda = cuda();
-    for n in [2, 32, 128, 129, 1000, 1024, 1032, 2050].into_iter().chain(EDGES) {
+    for n in [2, 32, 40, 128, 129, 256, 264, 1000, 1024, 1032, 2050]
+        .into_iter()
+        .chain(EDGES)
+    {
         let outer = if n > 500 { 2 } else { 9 };
         same(&cuda, [outer, n, 1], &mixed(outer * n, n as u64));
     }
@@ -66,6 +69,8 @@ fn variants() {
         (300, 3, 1),
         (5, 33, 1),
         (3, 129, 1),
+        (9, 40, 1),
+        (3, 264, 1),
         (2, 1030, 1),
         (2, 5, 3),
         (0, 4, 1),
