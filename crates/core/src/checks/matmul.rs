@@ -85,28 +85,6 @@ pub fn linear<R: Runtime>(
     of.may_hold("bias", bias, dtype, of.size(&[p.n])?)
 }
 
-/// Checks [`MatmulOps::linear_weight_grad`](crate::ops::MatmulOps::linear_weight_grad).
-///
-/// # Errors
-/// Operands that the parameters do not fit.
-pub fn linear_weight_grad<R: Runtime>(
-    on: &R,
-    p: &MatmulParams,
-    g: &R::Buffer,
-    x: &R::Buffer,
-    dw: &R::Buffer,
-    db: &R::Buffer,
-) -> Result<()> {
-    let of = Operands::new(on, "linear_weight_grad");
-    let none = Activation::None as u32;
-    of.require(p.activation == none, "activation", p.activation, "none")?;
-    of.require(p.batch_rank == 0, "batch_rank", p.batch_rank, "0: one product")?;
-    of.require(p.trans_a == 1, "trans_a", p.trans_a, "1: the gradient of the result")?;
-    of.require(p.trans_b == 0, "trans_b", p.trans_b, "0: the input")?;
-    let dtype = operands(&of, p, [("g", g), ("x", x), ("dw", dw)])?;
-    of.holds("db", db, dtype, of.size(&[p.m])?)
-}
-
 /// Checks [`MatmulOps::linear_grad`](crate::ops::MatmulOps::linear_grad).
 ///
 /// # Errors

@@ -93,14 +93,13 @@ impl MatmulParams {
         factors.into_iter().fold(2, u64::saturating_mul)
     }
 
-    /// The reduction of [`linear_weight_grad`](MatmulOps::linear_weight_grad), whose parameters these are: the sum of `[k, m]`
-    /// over its rows.
+    /// The sum `db = Σ g` of a linear layer, whose [`weight_grad`](Self::weight_grad) these parameters are.
     ///
     /// # Errors
     /// More elements than memory can have.
     pub fn bias_grad(&self) -> Result<ReduceParams> {
         let g = Shape::new(&[self.k as usize, self.m as usize])?;
-        Ok(ReduceParams::new("linear_weight_grad", Reduce::Sum, &g, &[0], false)?.0)
+        Ok(ReduceParams::new("linear_grad", Reduce::Sum, &g, &[0], false)?.0)
     }
 
     /// The product `dx = g·W` of a linear layer with these parameters.
@@ -194,21 +193,6 @@ pub trait MatmulOps: Runtime {
         to: LinearGrads<'_, Self::Buffer>,
     ) -> Result<()> {
         let _ = (p, of, g, to);
-        self.unsupported(Op::Linear)
-    }
-
-    /// The gradients of the weight and the bias of [`linear`](MatmulOps::linear) from its input `x` and the gradient `g` of its
-    /// result before the activation: `dW = gᵀ·x`, `[m, n]`, as a single product (`batch_rank` 0, `trans_a` 1, no activation)
-    /// with `g [k, m]` and `x [k, n]`, and `db = Σ g` over the rows, `[m]`.
-    fn linear_weight_grad(
-        &self,
-        p: &MatmulParams,
-        g: &Self::Buffer,
-        x: &Self::Buffer,
-        dw: &mut Self::Buffer,
-        db: &mut Self::Buffer,
-    ) -> Result<()> {
-        let _ = (p, g, x, dw, db);
         self.unsupported(Op::Linear)
     }
 }

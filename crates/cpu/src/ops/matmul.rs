@@ -59,31 +59,13 @@ impl MatmulOps for Cpu {
             self.matmul(&p.data_grad(), g, of.w, dx)?;
         }
         let p = p.weight_grad();
-        match (to.dw, to.db) {
-            (Some(dw), Some(db)) => self.linear_weight_grad(&p, g, of.x, dw, db),
-            (Some(dw), None) => self.matmul(&p, g, of.x, dw),
-            (None, Some(db)) => self.reduce(&p.bias_grad()?, g, db),
-            (None, None) => Ok(()),
+        if let Some(dw) = to.dw {
+            self.matmul(&p, g, of.x, dw)?;
         }
-    }
-
-    fn linear_weight_grad(
-        &self,
-        p: &MatmulParams,
-        g: &CpuBuffer,
-        x: &CpuBuffer,
-        dw: &mut CpuBuffer,
-        db: &mut CpuBuffer,
-    ) -> Result<()> {
-        checks::linear_weight_grad(self, p, g, x, dw, db)?;
-        let o = Operands {
-            p,
-            a: g,
-            b: x,
-            bias: None,
-        };
-        run(self, &o, dw)?;
-        self.reduce(&p.bias_grad()?, g, db)
+        match to.db {
+            Some(db) => self.reduce(&p.bias_grad()?, g, db),
+            None => Ok(()),
+        }
     }
 
     fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {

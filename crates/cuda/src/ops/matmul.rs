@@ -76,18 +76,6 @@ impl MatmulOps for Cuda {
             false => self.linear_grad_apart(p, of, g, to),
         }
     }
-
-    fn linear_weight_grad(
-        &self,
-        p: &MatmulParams,
-        g: &CudaBuffer,
-        x: &CudaBuffer,
-        dw: &mut CudaBuffer,
-        db: &mut CudaBuffer,
-    ) -> Result<()> {
-        checks::linear_weight_grad(self, p, g, x, dw, db)?;
-        self.linear_grads(p, g, x, dw, db)
-    }
 }
 
 impl Cuda {

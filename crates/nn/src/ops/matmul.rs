@@ -242,9 +242,14 @@ struct Linear<B: Backend> {
 }
 
 impl<B: Backend> Linear<B> {
-    /// The gradients as one op; `y` is the result, if it is that of a ReLU whose zeros are not in the gradient.
-    fn fused_grads(&self, cx: &RuleContext<'_, B>, y: Option<&Tensor<B>>) -> Result<Vec<Option<Tensor<B>>>> {
-        let (x, w, b) = (&self.x, &self.w, cx.grad.backend());
+    /// The gradients as one op, from that of the result; `y` is the result, if it is that of a ReLU whose zeros are not in `g`.
+    fn fused_grads(
+        &self,
+        cx: &RuleContext<'_, B>,
+        g: &Tensor<B>,
+        y: Option<&Tensor<B>>,
+    ) -> Result<Vec<Option<Tensor<B>>>> {
+        let (x, w, b) = (&self.x, &self.w, g.backend());
         let (mut p, _) = MatmulParams::new("linear_grad", x.shape(), w.shape(), false, true)?;
         p.activation = match y {
             Some(_) => Activation::Relu as u32,
@@ -264,39 +269,27 @@ impl<B: Backend> Linear<B> {
             dw: dw.as_mut(),
             db: db.as_mut(),
         };
-        b.linear_grad(&p, &of, cx.grad.buffer(), to)?;
+        b.linear_grad(&p, &of, g.buffer(), to)?;
         let grads = [dx, dw, db].into_iter().zip(shapes).take(2 + usize::from(self.bias));
         Ok(grads
             .map(|(d, (_, shape))| d.map(|d| Tensor::from_buffer(b, d, shape)))
             .collect())
-    }
-
-    /// The gradients of weight and bias from that of the result before its activation, in one op.
-    fn weight_grad(&self, g: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-        let (p, shape) = MatmulParams::new("linear_weight_grad", g.shape(), self.x.shape(), true, false)?;
-        let bias = Shape::new(&shape[..1])?;
-        let (mut dw, mut db) = (g.alloc_like(shape)?, g.alloc_like(bias)?);
-        let backend = g.backend();
-        backend.linear_weight_grad(&p, g.buffer(), self.x.buffer(), &mut dw, &mut db)?;
-        let tensor = |buffer, shape| Tensor::from_buffer(backend, buffer, shape);
-        Ok((tensor(dw, shape), tensor(db, bias)))
     }
 }
 
 impl<B: Backend> Rule<B> for Linear<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let relu = self.fused.has_relu_epilogue();
-        let fits = relu || !self.fused.needs_output();
         let some = !self.x.shape().contains(&0) && !self.w.shape().contains(&0);
-        if fits && some && !is_grad_enabled() {
-            return self.fused_grads(cx, (relu && !cx.relu_masked()).then(|| cx.output()));
+        let fused = some && !is_grad_enabled();
+        if relu && fused {
+            return self.fused_grads(cx, cx.grad, (!cx.relu_masked()).then(|| cx.output()));
         }
         let g = activation_grad(self.fused, cx)?;
-        let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
-        if self.bias && cx.needs(1) && cx.needs(2) && !is_grad_enabled() {
-            let (dw, db) = self.weight_grad(&g)?;
-            return Ok(vec![dx, Some(dw), Some(db)]);
+        if fused {
+            return self.fused_grads(cx, &g, None);
         }
+        let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
         let dw = cx.needs(1).then(|| g.matmul_t(&self.x, true, false)).transpose()?;
         let mut grads = vec![dx, dw];
         if self.bias {

@@ -70,21 +70,4 @@ impl<B: Backend> MatmulOps for Profiled<B> {
             b.linear_grad(p, of, g, to)
         })
     }
-    fn linear_weight_grad(
-        &self,
-        p: &MatmulParams,
-        g: &B::Buffer,
-        x: &B::Buffer,
-        dw: &mut B::Buffer,
-        db: &mut B::Buffer,
-    ) -> Result<()> {
-        checks::linear_weight_grad(self, p, g, x, dw, db)?;
-        let cost = Cost {
-            flops: p.flops() + p.m * p.k,
-            bytes: bytes(g) + bytes(x) + bytes(dw) + bytes(db),
-        };
-        self.op("linear_weight_grad", cost, self.product(p, dw.dtype()), |b| {
-            b.linear_weight_grad(p, g, x, dw, db)
-        })
-    }
 }

@@ -33,8 +33,8 @@ fn kernel(algorithm: Algorithm, dtype: DType) -> Option<&'static Kernel> {
 }
 
 impl Cuda {
-    /// [`MatmulOps::linear_weight_grad`](kiln_core::ops::MatmulOps::linear_weight_grad), its operands checked.
-    pub(super) fn linear_grads(
+    /// `dw = gᵀ·x`, the product `p`, and `db = Σ g` over the rows.
+    pub(super) fn linear_weight_grad(
         &self,
         p: &MatmulParams,
         g: &CudaBuffer,

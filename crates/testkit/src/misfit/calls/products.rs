@@ -72,15 +72,6 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
             ),
             0,
         ),
-        marked(
-            call(
-                "linear_weight_grad",
-                product(&[5, 3], &[5, 4], [true, false]),
-                [(F32, 15), (F32, 20), (F32, 12), (F32, 3)],
-                |on: &B, p, [g, x, dw, db]| on.linear_weight_grad(p, g, x, dw, db),
-            ),
-            0,
-        ),
     ];
     // A stored as it is and transposed, with few columns and with many: backends have other algorithms for these.
     for (trans_a, columns) in [(false, 1), (false, 70), (true, 1), (true, 70)] {
