@@ -41,6 +41,8 @@ pub struct Config {
     pub memory: u64,
     /// `KILN_EMULATOR_SM`: the compute capability, ten times.
     pub sm: u32,
+    /// `KILN_EMULATOR_MULTIPROCESSORS`: how many the device says it has, by which programs choose kernels and grids.
+    pub multiprocessors: u32,
     /// `KILN_EMULATOR_WATCHDOG`: the time that a launch may go on without the end of a block.
     pub watchdog: Option<Duration>,
     /// `KILN_EMULATOR_LOG`: the file that messages go to instead of stderr.
@@ -62,6 +64,7 @@ impl Default for Config {
             order: Order::Eager,
             memory: 4 << 30,
             sm: 80,
+            multiprocessors: 108,
             watchdog: Some(Duration::from_secs(600)),
             log: None,
             findings: None,
@@ -127,6 +130,10 @@ impl Config {
                 Some(())
             },
         );
+        read("KILN_EMULATOR_MULTIPROCESSORS", "a number from 1 to 1024", &mut |t| {
+            c.multiprocessors = t.parse().ok().filter(|n| (1..=1024).contains(n))?;
+            Some(())
+        });
         read("KILN_EMULATOR_WATCHDOG", "seconds, or 0 for no limit", &mut |t| {
             let seconds = Duration::try_from_secs_f64(t.parse().ok()?).ok()?;
             c.watchdog = Some(seconds).filter(|s| !s.is_zero());
@@ -193,6 +200,7 @@ mod tests {
         let check = |value| with("KILN_EMULATOR_CHECK", value).0;
         assert!(check("1").check && !check("1").go_on && check("report").check && check("report").go_on);
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
+        assert_eq!(with("KILN_EMULATOR_MULTIPROCESSORS", "132").0.multiprocessors, 132);
         let execute = |value| with("KILN_EMULATOR_EXECUTE", value).0.execute;
         assert!(!execute("0") && execute("1") && Config::default().execute);
         assert_eq!(
@@ -249,6 +257,7 @@ mod tests {
             ("KILN_EMULATOR_STREAMS", "random:x"),
             ("KILN_EMULATOR_MEMORY", "4G"),
             ("KILN_EMULATOR_SM", "8.0"),
+            ("KILN_EMULATOR_MULTIPROCESSORS", "0"),
             ("KILN_EMULATOR_WATCHDOG", "-1"),
             ("KILN_EMULATOR_WATCHDOG", "soon"),
         ] {

@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use crate::config::Config;
 use crate::error::{Code, Outcome};
 use crate::state::{driver, initialise};
 use crate::types::{CUdevice, CUuuid, Out, name, put_text};
@@ -9,7 +10,6 @@ use crate::types::{CUdevice, CUuuid, Out, name, put_text};
 /// The version of the driver API that is implemented, as `cuDriverGetVersion` numbers it.
 pub(crate) const VERSION: i32 = 13000;
 
-pub(crate) const MULTIPROCESSORS: i32 = 108;
 pub(crate) const WARP: i32 = 32;
 pub(crate) const MAX_THREADS: u32 = 1024;
 pub(crate) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
@@ -45,7 +45,8 @@ pub(crate) fn shared_optin(sm: u32) -> u32 {
 }
 
 /// A device attribute by the number that the API gives it.
-fn attribute(attribute: i32, device: u32, sm: u32) -> Outcome<i32> {
+fn attribute(attribute: i32, device: u32, config: &Config) -> Outcome<i32> {
+    let sm = config.sm;
     Ok(match attribute {
         1 => MAX_THREADS as i32,
         n @ 2..=4 => MAX_BLOCK[n as usize - 2] as i32,
@@ -62,7 +63,7 @@ fn attribute(attribute: i32, device: u32, sm: u32) -> Outcome<i32> {
             77 => 32768,
             _ => 1,
         },
-        16 => MULTIPROCESSORS,
+        16 => config.multiprocessors as i32,
         17 | 18 | 20 | 34 | 35 | 84 | 85 => 0,
         21 | 42 | 69 => 131_072,
         22 | 55 | 56 => 131_072,
@@ -163,7 +164,7 @@ export! {
     fn cuDeviceGetAttribute(value: Out<i32>, number: i32, device: CUdevice) {
         let driver = driver()?;
         let device = driver.device(device)?;
-        value.put(attribute(number, device, driver.config.sm)?)
+        value.put(attribute(number, device, &driver.config)?)
     }
 
     fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: CUdevice) {
@@ -178,7 +179,7 @@ export! {
         let device = driver.device(device)?;
         let mut values = [0; 14];
         for (value, number) in values.iter_mut().zip([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]) {
-            *value = attribute(number, device, driver.config.sm)?;
+            *value = attribute(number, device, &driver.config)?;
         }
         properties.put(values)
     }
@@ -215,16 +216,25 @@ mod tests {
 
     #[test]
     fn every_attribute_of_the_api_has_a_value() {
+        let config = Config::default();
         for number in 1..=147 {
-            assert!(attribute(number, 0, 80).is_ok(), "{number}");
+            assert!(attribute(number, 0, &config).is_ok(), "{number}");
         }
-        assert_eq!(attribute(0, 0, 80), Err(Code::INVALID_VALUE));
-        assert_eq!(attribute(1000, 0, 80), Err(Code::INVALID_VALUE));
+        assert_eq!(attribute(0, 0, &config), Err(Code::INVALID_VALUE));
+        assert_eq!(attribute(1000, 0, &config), Err(Code::INVALID_VALUE));
     }
 
     #[test]
     fn the_numbers_are_those_of_the_architecture() {
-        let of = |number, sm| attribute(number, 2, sm).unwrap();
+        let of = |number, sm| {
+            let config = Config {
+                sm,
+                multiprocessors: 132,
+                ..Config::default()
+            };
+            attribute(number, 2, &config).unwrap()
+        };
+        assert_eq!(of(16, 90), 132);
         assert_eq!((of(75, 80), of(76, 80), of(75, 121), of(76, 121)), (8, 0, 12, 1));
         assert_eq!((of(97, 80), of(97, 86), of(97, 90)), (163 << 10, 99 << 10, 227 << 10));
         assert_eq!(of(33, 80), 3);

@@ -120,7 +120,8 @@ fn best_block(
             best = (blocks * threads, threads, blocks);
         }
     }
-    min_grid.put(best.2 as i32 * device::MULTIPROCESSORS)?;
+    let multiprocessors = with(function, |driver, _| Ok(driver.config.multiprocessors))?;
+    min_grid.put((best.2 * multiprocessors) as i32)?;
     block.put(best.1 as i32)
 }
 

@@ -84,7 +84,7 @@ impl Kernel {
         let options = Options {
             check: driver.config.check,
             sm: driver.config.sm,
-            multiprocessors: device::MULTIPROCESSORS as u32,
+            multiprocessors: driver.config.multiprocessors,
             resident: self.resident,
             watchdog: driver.config.watchdog,
         };
@@ -249,13 +249,13 @@ impl State {
             return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);
         }
         let each = crate::function::blocks_per_multiprocessor(&function, threads as u32, shared, driver);
-        let resident = u64::from(each) * device::MULTIPROCESSORS as u64;
+        let resident = u64::from(each) * u64::from(driver.config.multiprocessors);
         let blocks = grid.iter().map(|n| u64::from(*n)).product::<u64>();
         if request.cooperative && blocks > resident {
             let why = format_args!(
                 "a cooperative launch of {blocks} blocks; the device holds {resident} of them at one time ({each} on \
                  each of {} multiprocessors)",
-                device::MULTIPROCESSORS
+                driver.config.multiprocessors
             );
             return refuse(Code::COOPERATIVE_LAUNCH_TOO_LARGE, why);
         }
