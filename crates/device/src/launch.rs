@@ -5,6 +5,7 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::geometry::Geometry;
+use crate::launch_log::{self, Logged};
 use crate::module::Function;
 use crate::pool::Block;
 use crate::stream::Stream;
@@ -60,6 +61,14 @@ impl<'a> Arg<'a> {
         }
     }
 
+    fn logged(&self) -> Logged<'a> {
+        match self.0 {
+            Kind::Value(bytes) => Logged::Value(bytes),
+            Kind::Block(_, block) => Logged::Block(block.len()),
+            Kind::Pointer(_) => Logged::Pointer,
+        }
+    }
+
     /// The address of the bytes, which the driver reads before the launch returns.
     fn address(&self) -> *mut c_void {
         match &self.0 {
@@ -109,6 +118,7 @@ impl Stream {
         let _turn = self.keeping(args.iter().filter_map(Arg::of_block))?;
         if capture::under_way() {
             capture::keep_function(function);
+            launch_log::launch(function.name(), geometry, args.iter().map(Arg::logged));
         }
         self.context().bind()?;
         let ([gx, gy, gz], [bx, by, bz]) = (geometry.grid, geometry.block);

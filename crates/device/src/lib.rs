@@ -74,6 +74,7 @@ mod geometry;
 mod graph;
 mod info;
 mod launch;
+mod launch_log;
 mod module;
 mod pinned;
 mod pool;

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::error::{Result, check};
 use crate::event::Event;
 use crate::ffi::{self, call};
+use crate::launch_log;
 use crate::pool::Block;
 use crate::staging::Staging;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -150,6 +151,9 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn keep(&self, block: &Block) -> Result<()> {
+        if capture::under_way() {
+            launch_log::keep(block.len());
+        }
         self.keeping([block]).map(drop)
     }
 

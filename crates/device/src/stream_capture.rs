@@ -5,6 +5,7 @@ use crate::capture_mode::CaptureMode;
 use crate::error::Result;
 use crate::ffi::call;
 use crate::graph::Graph;
+use crate::launch_log;
 use crate::stream::Stream;
 
 impl Stream {
@@ -28,6 +29,7 @@ impl Stream {
         // SAFETY: the stream is alive as long as `self`.
         unsafe { call!(cuStreamBeginCapture_v2(self.handle(), mode as i32))? };
         *capture = Some(begun);
+        launch_log::begin();
         Ok(())
     }
 
