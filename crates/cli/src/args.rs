@@ -3,6 +3,7 @@
 mod answers;
 mod find_batch;
 mod find_lr;
+mod forecast;
 mod inspect;
 
 use crate::config::{ConfigArgs, DeviceArgs, Small, Whole, model};
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, WeightsArgs};
 pub(crate) use find_batch::FindBatchArgs;
 pub(crate) use find_lr::FindLrArgs;
+pub(crate) use forecast::ForecastArgs;
 pub(crate) use inspect::{DatasetsArgs, DevicesArgs, DoctorArgs, ModelsArgs, ProfileArgs, SummaryArgs};
 
 const EXAMPLES: &str = "\
@@ -30,6 +32,7 @@ Examples:
   kiln summary lenet
   kiln report runs/mnist-cnn-0              a page of curves, confusion matrix, worst samples
   kiln profile resnet18                     where the time of a training step goes
+  kiln forecast resnet18 --gpu h100,rtx4090 how long a step would take there, without the card
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 130 interrupted (Ctrl-C), 143 terminated.";
 
@@ -75,6 +78,8 @@ pub(crate) enum Command {
     Summary(SummaryArgs),
     /// Measure the time of a step, layer by layer, and compare it with the least possible time
     Profile(ProfileArgs),
+    /// Model how long a step would take on GPUs that are not here, and its memory, energy and cost
+    Forecast(ForecastArgs),
     /// List the devices this build can use
     Devices(DevicesArgs),
     /// Examine this machine for training, and say what to do about what it lacks

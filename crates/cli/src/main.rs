@@ -77,6 +77,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Datasets(args) => commands::datasets::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Profile(args) => commands::profile::run(args),
+        Command::Forecast(args) => commands::forecast::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Devices(args) => commands::devices::run(args),
     }

@@ -3,7 +3,7 @@
 use crate::figures::{Counts, Figures};
 use crate::launches::{Arg, Launch};
 use crate::work::{Overlap, Tensor, Turn, Waits, Work};
-use kiln_core::ops::{AttentionParams, ConvParams, MatmulParams};
+use kiln_core::ops::{ConvParams, MatmulParams};
 
 /// Lanes of a warp.
 const LANES: f64 = 32.0;
@@ -47,7 +47,10 @@ pub fn resident_blocks(sm: u32, registers: u32, shared: u32, threads: u32) -> u3
 /// Operations that a launch computes, those of padding among them; `None` of one that is bound by memory.
 fn flops(launch: &Launch) -> Option<f64> {
     let name = launch.kernel.as_str();
-    if name.starts_with("matmul_") && !name.starts_with("matmul_reduce") {
+    if ["matmul_", "linear_"].iter().any(|start| name.starts_with(start))
+        && !["_reduce", "_few"].iter().any(|part| name.contains(part))
+    {
+        // Layers of a few rows read their weight once, and stream.
         let bytes = launch.value(size_of::<MatmulParams>())?;
         let p: MatmulParams = bytemuck::pod_read_unaligned(bytes);
         let useful = p.batches() as f64 * 2.0 * p.m as f64 * p.n as f64 * p.k as f64;
@@ -67,18 +70,31 @@ fn flops(launch: &Launch) -> Option<f64> {
         return Some(p.flops() as f64 * conv_padding(name, &p));
     }
     if name.starts_with("attention_") {
-        let p: AttentionParams = bytemuck::pod_read_unaligned(launch.value(size_of::<AttentionParams>())?);
-        // Two products forward. Backward, kernels for keys and values make four, those for queries three; one for both five.
-        let products = match () {
-            () if name.contains("delta") => return None,
-            () if name.contains("dkv") || name.contains("keys") => 4.0,
-            () if name.contains("dq") || name.contains("queries") => 3.0,
-            () if name.contains("grad") => 5.0,
-            () => 2.0,
-        };
-        return Some(p.flops() as f64 * products / 2.0);
+        return attention(launch);
     }
     None
+}
+
+/// Operations of attention or of a part of its gradient, from `Call` of crates/cuda/src/ops/attention.rs: two products of queries by keys
+/// by width forward, four for the gradients of keys and values, three for that of queries. Half of the pairs if it is causal.
+fn attention(launch: &Launch) -> Option<f64> {
+    let name = launch.kernel.as_str();
+    let call = launch.value(184)?;
+    let word = |at: usize| Some(u64::from_le_bytes(call.get(at..at + 8)?.try_into().ok()?) as f64);
+    let (keys, width) = (word(152)?, word(160)?);
+    let causal = u32::from_le_bytes(call.get(176..180)?.try_into().ok()?) == 1;
+    let blocks: Vec<u64> = launch.blocks_given().collect();
+    // The fifth operand has a number for each query of each head forward, and a pair for gradients, all f32.
+    let fifth = *blocks.get(4)? as f64;
+    let (products, queries) = match () {
+        () if name.contains("statistics") => return None,
+        () if name.contains("key_grad") => (4.0, fifth / 8.0),
+        () if name.contains("query_grad") => (3.0, fifth / 8.0),
+        () => (2.0, fifth / 4.0),
+    };
+    // Vectors are filled up to the width that the kernel is made for.
+    let width = tile(name).map_or(width, |(side, _)| side.max(width));
+    Some(products * 2.0 * queries * keys * width * if causal { 0.5 } else { 1.0 })
 }
 
 /// By how much rows in tiles are more than rows.
@@ -107,12 +123,13 @@ fn conv_padding(name: &str, p: &ConvParams) -> f64 {
         return 1.0;
     }
     let side = if name.contains("_large") { 128.0 } else { 64.0 };
+    let (rows, columns) = tile(name).unwrap_or((side, side));
     let groups = f64::from(p.groups.max(1));
     let (inputs, outputs) = (f64::from(p.in_channels) / groups, f64::from(p.out_channels) / groups);
     if name.contains("weight_parts") {
-        return padding(outputs, side) * padding(inputs * p.window.taps() as f64, side);
+        return padding(outputs, rows) * padding(inputs * p.window.taps() as f64, columns);
     }
-    padding(if name.contains("data_grad") { inputs } else { outputs }, side)
+    padding(if name.contains("data_grad") { inputs } else { outputs }, columns)
 }
 
 /// Operations of Winograd's product: 16 products of tiles by inner by outer channels.
@@ -136,6 +153,12 @@ fn bytes(launch: &Launch) -> f64 {
         if let [largest, second, ..] = sorted[..] {
             return sum - largest + second;
         }
+    }
+    if starts(&["attention_"]) {
+        // Queries, keys and values are parts of one tensor, and so are their gradients.
+        let mut once = given.clone();
+        once.dedup();
+        return once.iter().sum();
     }
     let in_place = match () {
         // The sum is read and written.
@@ -245,7 +268,7 @@ pub fn work(launch: &Launch, figures: Option<&Figures>, sm: u32) -> Work {
 /// The sizes of what a launch computes, for a table: `m×n×k` of a product, a convolution's channels and positions.
 pub(crate) fn shape(launch: &Launch) -> Option<String> {
     let name = launch.kernel.as_str();
-    if name.starts_with("matmul_") {
+    if name.starts_with("matmul_") || name.starts_with("linear_weight_grad") {
         let p: MatmulParams = bytemuck::pod_read_unaligned(launch.value(size_of::<MatmulParams>())?);
         let batches = match p.batches() {
             1 => String::new(),
@@ -265,5 +288,11 @@ pub(crate) fn shape(launch: &Launch) -> Option<String> {
         Arg::Block(bytes) => Some(*bytes),
         _ => None,
     });
-    largest.max().map(|bytes| format!("{:.1} MB", bytes as f64 / 1e6))
+    largest
+        .chain(launch.kept.iter().copied())
+        .max()
+        .map(|bytes| match bytes {
+            0..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+            _ => format!("{:.1} MB", bytes as f64 / 1e6),
+        })
 }

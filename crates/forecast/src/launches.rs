@@ -41,13 +41,17 @@ impl Launch {
         self.block.iter().product()
     }
 
-    /// Bytes of all blocks of memory that it is given.
-    pub fn given(&self) -> impl Iterator<Item = u64> + '_ {
-        let blocks = self.args.iter().filter_map(|arg| match arg {
+    /// Bytes of the blocks of memory among its arguments, in their order.
+    pub fn blocks_given(&self) -> impl Iterator<Item = u64> + '_ {
+        self.args.iter().filter_map(|arg| match arg {
             Arg::Block(bytes) => Some(*bytes),
             _ => None,
-        });
-        blocks.chain(self.kept.iter().copied())
+        })
+    }
+
+    /// Bytes of all blocks of memory that it is given.
+    pub fn given(&self) -> impl Iterator<Item = u64> + '_ {
+        self.blocks_given().chain(self.kept.iter().copied())
     }
 
     /// The bytes of the value of this size, if an argument has it.

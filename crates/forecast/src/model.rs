@@ -45,7 +45,7 @@ pub enum Bound {
     L2,
     /// Memory, or L2 in its place where all of the launch fits it.
     Memory,
-    /// Answers of memory: too few warps have too little under way.
+    /// Answers of memory, barriers and waves: too few warps have too little under way.
     Latency,
     /// The start of a kernel.
     Launch,
@@ -218,9 +218,11 @@ pub fn modelled(work: &Work, gpu: &Gpu, exponents: &Exponents) -> Modelled {
     }
     let (part, of_part) = largest(&busy);
     let floor = of_part.max(memory);
+    // What all parts would take, were every SM as busy as its share of the blocks allows.
+    let working = joined(&busy, p).max(memory);
     let bound = if architecture.small_kernel >= seconds / 2.0 {
         Bound::Launch
-    } else if sm > 1.5 * floor {
+    } else if sm > 1.5 * working {
         Bound::Latency
     } else if memory >= of_part {
         Bound::Memory

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod find_batch;
 pub(crate) mod find_lr;
+pub(crate) mod forecast;
 pub(crate) mod generate;
 pub(crate) mod models;
 pub(crate) mod predict;

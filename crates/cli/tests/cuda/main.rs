@@ -10,6 +10,7 @@ mod profiler;
 #[path = "../suite/program.rs"]
 mod program;
 
+mod forecast;
 mod memory;
 mod tasks;
 mod twin;
