@@ -6,6 +6,8 @@ mod bench;
 mod browser;
 mod bundle;
 mod ci;
+mod counters;
+mod emulated;
 mod fuzz;
 mod gpu_gates;
 mod instances;
@@ -61,6 +63,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Count the launches and the memory of training steps, and the instructions of kernels' loops, and compare them with kernels/gates.toml
     GpuGates(gpu_gates::Args),
+    /// Show what the kernels of a small step ask of memory: sectors, wavefronts, divergence, bytes in flight, counted by the emulated driver
+    Counters(counters::Args),
     /// Show what the machine code of each kernel asks of a GPU, without one: registers, resident warps, the instructions of its loops
     MachineCode(machine_code::Args),
     /// Kill training runs at random steps and while they save, resume them, and compare them with runs that never stop
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::GpuGates(args) => gpu_gates::run(&args),
+        Task::Counters(args) => counters::run(&args),
         Task::MachineCode(args) => machine_code::run(&args),
         Task::Kills(args) => kills::run(&args),
         Task::Browser => browser::run(),
