@@ -53,7 +53,7 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, [batch, side, channels]: [usize
         cuda.max_pool(&p, &x, &mut y, &mut index)
     })?;
     bench.measure(cuda, &id("max_pool_grad"), "auto", largest, || {
-        cuda.max_pool_grad(&p, &g, &index, &mut dx)
+        cuda.max_pool_grad(&p, &g, None, &index, &mut dx)
     })?;
     bench.measure(cuda, &id("avg_pool"), "auto", average, || cuda.avg_pool(&p, &x, &mut y))
 }
