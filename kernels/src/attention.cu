@@ -97,7 +97,8 @@ __device__ __forceinline__ void store_tile(T *to, const Vectors &lie, const Atte
 
 template <typename T>
 __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
-                                             const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {
+                                             const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse,
+                                             const u8 *__restrict__ mask, const float *__restrict__ bias) {
     __shared__ Shared shared;
     u64 tiles = (p.queries + SIDE - 1) / SIDE;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -113,6 +114,16 @@ __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__
         multiply<false>(
             shared, s, keys.width, [&](int r, int d) { return queries((int)at.row + r, d); },
             [&](int c, int d) { return keys(first + c, d); });
+        if (mask || bias) {
+            AttentionMask masks(p, mask, bias, at.batch, at.head);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    int column = first + (int)threadIdx.x % 16 * 4 + j;
+                    if (row + i < queries.rows && column < keys.rows) s[i][j] = masks.of(p, s[i][j], row + i, column);
+                }
+        }
         int key = first + (int)threadIdx.x % 16 * 4;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -144,24 +155,28 @@ __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
         for (int lane = 1; lane < 16; lane *= 2) total[i] += __shfl_xor_sync(FULL_WARP, total[i], lane);
-        factor[i] = 1.0f / total[i];
+        // Without mask and bias a row of nothing but −∞ is NaN, as the formula says.
+        bool nothing = (mask || bias) && total[i] == 0.0f;
+        factor[i] = nothing ? 0.0f : 1.0f / total[i];
         if (at.column == 0 && threadIdx.x % 16 == 0 && row + i < queries.rows) {
-            lse[(at.batch * p.heads + at.head) * p.queries + row + i] = most[i] + logf(total[i]);
+            lse[(at.batch * p.heads + at.head) * p.queries + row + i] = nothing ? 0.0f : most[i] + logf(total[i]);
         }
     }
     store_tile(y, p.y, at, p.queries, p.width, result, factor);
 }
 
 // e^(s − lse) of a score that is not scaled yet.
-__device__ __forceinline__ float weight(const AttentionCall &p, float s, int query, int key, const float2 &statistics) {
+__device__ __forceinline__ float weight(const AttentionCall &p, const AttentionMask &masks, float s, int query, int key,
+                                        const float2 &statistics) {
     bool seen = query < (int)p.queries && key < (int)p.keys && (!p.causal || key <= query);
-    return seen ? exp2f(s * p.factor - statistics.x) : 0.0f;
+    return seen ? exp2f(masks.of(p, s, query, key) * p.factor - statistics.x) : 0.0f;
 }
 
 template <typename T>
 __device__ __forceinline__ void
 attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
-                      const T *__restrict__ g, const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv) {
+                      const T *__restrict__ g, const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv,
+                      const u8 *__restrict__ mask, const float *__restrict__ bias) {
     __shared__ Shared shared;
     u64 tiles = (p.keys + SIDE - 1) / SIDE, heads = p.heads / p.group;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -173,6 +188,7 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
     for (u64 head = at.head * p.group; head < (at.head + 1) * p.group; ++head) {
         Elements<T> queries(q, p.q, at.batch, head, p.queries, p.width), slopes(g, p.y, at.batch, head, p.queries, p.width);
         const float2 *pairs = statistics + (at.batch * p.heads + head) * p.queries;
+        AttentionMask masks(p, mask, bias, at.batch, head);
 #pragma unroll 1
         for (int first = p.causal ? (int)at.row : 0; first < (int)p.queries; first += SIDE) {
             float s[4][4] = {}, ds[4][4] = {};
@@ -188,7 +204,7 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
                 float2 pair = query < queries.rows ? pairs[query] : make_float2(0.0f, 0.0f);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    s[i][j] = weight(p, s[i][j], query, key + i, pair);
+                    s[i][j] = weight(p, masks, s[i][j], query, key + i, pair);
                     ds[i][j] = s[i][j] == 0.0f ? 0.0f : s[i][j] * (ds[i][j] - pair.y);
                 }
             }
@@ -205,7 +221,8 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
 template <typename T>
 __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                         const T *__restrict__ v, const T *__restrict__ g,
-                                                        const float2 *__restrict__ statistics, T *__restrict__ dq) {
+                                                        const float2 *__restrict__ statistics, T *__restrict__ dq,
+                                                        const u8 *__restrict__ mask, const float *__restrict__ bias) {
     __shared__ Shared shared;
     u64 tiles = (p.queries + SIDE - 1) / SIDE;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -214,6 +231,7 @@ __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, 
     Elements<T> keys(k, p.k, at.batch, at.head / p.group, p.keys, p.width);
     Elements<T> values(v, p.v, at.batch, at.head / p.group, p.keys, p.width);
     const float2 *pairs = statistics + (at.batch * p.heads + at.head) * p.queries;
+    AttentionMask masks(p, mask, bias, at.batch, at.head);
     int query = (int)at.row + (int)threadIdx.x / 16 * 4, end = (int)(p.causal ? min(p.keys, at.row + SIDE) : p.keys);
     float sums[4][4] = {};
 #pragma unroll 1
@@ -231,7 +249,7 @@ __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, 
             float2 pair = query + i < queries.rows ? pairs[query + i] : make_float2(0.0f, 0.0f);
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                float w = weight(p, s[i][j], query + i, key + j, pair);
+                float w = weight(p, masks, s[i][j], query + i, key + j, pair);
                 ds[i][j] = w == 0.0f ? 0.0f : w * (ds[i][j] - pair.y);
             }
         }
@@ -267,27 +285,27 @@ __device__ __forceinline__ void statistics_of(const AttentionCall &p, u64 rows, 
     if (lane == 0 && row < rows) statistics[to] = make_float2(lse[to] * LOG2_E, sum);
 }
 
-#define ATTENTION(suffix, T)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                           \
-        attention_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,    \
-                                 T *__restrict__ y, float *__restrict__ lse) {                                                  \
-        attend_plain<T>(p, q, k, v, y, lse);                                                                                    \
-    }                                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256, 1)                                                                           \
-        attention_key_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k,                    \
-                                          const T *__restrict__ v, const T *__restrict__ g,                                     \
-                                          const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv) {      \
-        attend_key_grad_plain<T>(p, q, k, v, g, statistics, dk, dv);                                                            \
-    }                                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                           \
-        attention_query_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k,                  \
-                                            const T *__restrict__ v, const T *__restrict__ g,                                   \
-                                            const float2 *__restrict__ statistics, T *__restrict__ dq) {                        \
-        attend_query_grad_plain<T>(p, q, k, v, g, statistics, dq);                                                              \
-    }                                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256)                                                                           \
-        attention_statistics_##suffix(AttentionCall p, u64 rows, const T *__restrict__ y, const T *__restrict__ g,              \
-                                      const float *__restrict__ lse, float2 *__restrict__ statistics) {                         \
-        statistics_of<T>(p, rows, y, g, lse, statistics);                                                                       \
+#define ATTENTION(suffix, T) \
+    extern "C" __global__ void __launch_bounds__(256, 2) \
+        attention_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, \
+                                 T *__restrict__ y, float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
+        attend_plain<T>(p, q, k, v, y, lse, mask, bias); \
+    } \
+    extern "C" __global__ void __launch_bounds__(256, 1) \
+        attention_key_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, \
+                                          const T *__restrict__ v, const T *__restrict__ g, \
+                                          const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
+        attend_key_grad_plain<T>(p, q, k, v, g, statistics, dk, dv, mask, bias); \
+    } \
+    extern "C" __global__ void __launch_bounds__(256, 2) \
+        attention_query_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, \
+                                            const T *__restrict__ v, const T *__restrict__ g, \
+                                            const float2 *__restrict__ statistics, T *__restrict__ dq, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
+        attend_query_grad_plain<T>(p, q, k, v, g, statistics, dq, mask, bias); \
+    } \
+    extern "C" __global__ void __launch_bounds__(256) \
+        attention_statistics_##suffix(AttentionCall p, u64 rows, const T *__restrict__ y, const T *__restrict__ g, \
+                                      const float *__restrict__ lse, float2 *__restrict__ statistics) { \
+        statistics_of<T>(p, rows, y, g, lse, statistics); \
     }
 FOR_FLOATS(ATTENTION)

@@ -1,6 +1,6 @@
 // Shared by the kernels of attention: what a call computes, and the tile of it that a block takes.
 //
-//   s[i, j] = scale·Σ_c q[i, c]·k[j, c]   (−∞ for j > i where causal)
+//   s[i, j] = scale·Σ_c q[i, c]·k[j, c] + bias[i, j]   (−∞ for j > i where causal, and where the mask is 0)
 //   lse[i]  = ln Σ_j e^s[i, j],  p[i, j] = e^(s[i, j] − lse[i]),  y[i] = Σ_j p[i, j]·v[j]
 //
 // With the gradient g of y:
@@ -26,11 +26,29 @@ struct Vectors {
 // statistics are [batch, heads, queries].
 struct AttentionCall {
     Vectors q, k, v, y;
-    u64 heads, group, queries, keys, width;
-    float scale, factor; // factor = scale·log2 e
-    u32 causal, pad;
+    u64 batch, heads, group, queries, keys, width;
+    i64 mask[4], bias[4]; // strides over [batch, heads, queries, keys]
+    float scale, factor, unscale; // factor = scale·log2 e, unscale = 1/scale
+    u32 causal;
 };
-static_assert(sizeof(AttentionCall) == 184, "cuda::ops::attention::AttentionCall");
+static_assert(sizeof(AttentionCall) == 256, "cuda::ops::attention::AttentionCall");
+
+// Where the mask and the bias of a head of the queries begin; null where there is none.
+struct AttentionMask {
+    const u8 *mask;
+    const float *bias;
+
+    __device__ __forceinline__ AttentionMask(const AttentionCall &p, const u8 *mask_, const float *bias_, u64 n, u64 h) {
+        mask = mask_ ? mask_ + (i64)n * p.mask[0] + (i64)h * p.mask[1] : nullptr;
+        bias = bias_ ? bias_ + (i64)n * p.bias[0] + (i64)h * p.bias[1] : nullptr;
+    }
+    // The score s of a query and a key that exist, before it is scaled.
+    __device__ __forceinline__ float of(const AttentionCall &p, float s, int query, int key) const {
+        if (bias) s += bias[query * p.bias[2] + key * p.bias[3]] * p.unscale;
+        if (mask && mask[query * p.mask[2] + key * p.mask[3]] == 0) s = -INFINITY;
+        return s;
+    }
+};
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 

@@ -212,9 +212,11 @@ __device__ __forceinline__ u32 thread_again() {
 }
 
 // The forward pass. HELD: how many steps of 16 columns of the queries stay in registers.
-template <typename T, int WIDTH, int MS, int KEYS, int HELD>
+// MASKED: with a mask or a bias, null where there is none.
+template <typename T, int WIDTH, int MS, int KEYS, int HELD, bool MASKED>
 __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
-                                       const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {
+                                       const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse,
+                                       const u8 *__restrict__ mask, const float *__restrict__ bias) {
     constexpr int WARPS = 4, THREADS = WARPS * WARP, QUERIES = WARPS * 16 * MS, NS = KEYS / 8;
     using Rows = SharedRows<WIDTH>;
     constexpr int STAGE = KEYS * Rows::ROW; // bytes of keys or of values
@@ -273,6 +275,18 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
 
         float s[MS][NS][4];
         multiply_rows<T, WIDTH, MS, NS, HELD>(s, a, now + Rows::lane_b());
+        if constexpr (MASKED) {
+            AttentionMask masks(p, mask, bias, at.batch, at.head);
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int n = 0; n < NS; ++n)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        int row = last - 16 * MS + 1 + 16 * m + e / 2 * 8 + lane / 4, column = key + 8 * n + lane % 4 * 2 + e % 2;
+                        if (row < (int)p.queries && column < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
+                    }
+        }
         if (key + KEYS > (int)p.keys || (p.causal && key + KEYS - 1 > last - (16 * MS - 1))) {
 #pragma unroll
             for (int m = 0; m < MS; ++m)
@@ -338,9 +352,11 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
             float sum = total[m][half];
             sum += __shfl_xor_sync(FULL_WARP, sum, 1);
             sum += __shfl_xor_sync(FULL_WARP, sum, 2);
-            total[m][half] = 1.0f / sum;
+            // Without mask and bias a row of nothing but −∞ is NaN, as the formula says.
+            bool nothing = MASKED && sum == 0.0f;
+            total[m][half] = nothing ? 0.0f : 1.0f / sum;
             int r = 16 * m + 8 * half + lane / 4;
-            if (lane % 4 == 0 && r + warp_row < left) out[r] = most[m][half] * p.scale + logf(sum);
+            if (lane % 4 == 0 && r + warp_row < left) out[r] = nothing ? 0.0f : most[m][half] * p.scale + logf(sum);
         }
     __syncthreads();
     store_rows<T, WIDTH, MS>(sums, memory + warp_row * Rows::ROW,

@@ -35,11 +35,12 @@ __device__ __forceinline__ float4 shared_floats(u32 at) {
 }
 
 // dk and dv of 64·MS keys: STEP queries a stage.
-template <typename T, int WIDTH, int PART, int MS, int STEP, int KEYS_HELD, int VALUES_HELD>
+template <typename T, int WIDTH, int PART, int MS, int STEP, int KEYS_HELD, int VALUES_HELD, bool MASKED>
 __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                 const T *__restrict__ v, const T *__restrict__ g,
                                                 const float2 *__restrict__ statistics, T *__restrict__ dk,
-                                                T *__restrict__ dv) {
+                                                T *__restrict__ dv, const u8 *__restrict__ mask,
+                                                const float *__restrict__ bias) {
     constexpr int THREADS = 128, KEYS = 64 * MS;
     using Rows = SharedRows<WIDTH>;
     constexpr int KEPT = (KEYS_HELD < WIDTH / 16) + (VALUES_HELD < WIDTH / 16);
@@ -125,6 +126,20 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                 float s[MS][2][4], dp[MS][2][4];
                 multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
                 multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
+                if constexpr (MASKED) {
+                    AttentionTile at = tile();
+                    AttentionMask masks(p, mask, bias, at.batch, at.head * p.group + member);
+#pragma unroll
+                    for (int m = 0; m < MS; ++m)
+#pragma unroll
+                        for (int n = 0; n < 2; ++n)
+#pragma unroll
+                            for (int e = 0; e < 4; ++e) {
+                                int row = first + 16 * m + e / 2 * 8 + lane / 4;
+                                int column = query + sub + 8 * n + lane % 4 * 2 + e % 2;
+                                if (column < end && row < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], column, row);
+                            }
+                }
                 if (p.causal && query + sub < first + 16 * MS - 1) {
                     int after = query + sub + lane % 4 * 2 - first - lane / 4;
 #pragma unroll
@@ -171,10 +186,11 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
 }
 
 // dq of 64·MS queries: STEP keys a stage.
-template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD>
+template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD, bool MASKED>
 __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                   const T *__restrict__ v, const T *__restrict__ g,
-                                                  const float2 *__restrict__ statistics, T *__restrict__ dq) {
+                                                  const float2 *__restrict__ statistics, T *__restrict__ dq,
+                                                  const u8 *__restrict__ mask, const float *__restrict__ bias) {
     constexpr int THREADS = 128, QUERIES = 64 * MS;
     using Rows = SharedRows<WIDTH>;
     constexpr int KEPT = HELD < WIDTH / 16 ? 2 : 0;
@@ -247,6 +263,18 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
             float s[MS][2][4], dp[MS][2][4];
             multiply_rows<T, WIDTH, MS, 2, HELD>(s, queries, rows);
             multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + Memory::SIDE);
+            if constexpr (MASKED) {
+                AttentionMask masks(p, mask, bias, at.batch, at.head);
+#pragma unroll
+                for (int m = 0; m < MS; ++m)
+#pragma unroll
+                    for (int n = 0; n < 2; ++n)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) {
+                            int row = first + 16 * m + e / 2 * 8 + lane / 4, column = from + 8 * n + lane % 4 * 2 + e % 2;
+                            if (row < (int)p.queries && column < end) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
+                        }
+            }
             if (from + 16 > end || (p.causal && from + 15 > first)) {
 #pragma unroll
                 for (int m = 0; m < MS; ++m)
@@ -282,8 +310,8 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                             [&](int, int) { return p.scale; });
 }
 
-// attention_tensor_WIDTH_dtype and its gradients. Blocks have 128 threads; the first numbers of a row are tabulated in
-// cuda/src/ops/attention.rs, which sizes grids and shared memory by them:
+// attention_tensor_WIDTH_dtype and its gradients, and those with a mask or a bias, attention_masked_…. Blocks have 128 threads; the first
+// numbers of a row are tabulated in cuda/src/ops/attention.rs, which sizes grids and shared memory by them:
 //   forward    columns; 16-row fragments of a warp, keys of a step; steps of the queries in registers
 //   key_grad   columns, those of a block; fragments, queries of a step; steps of keys and of values in registers
 //   query_grad columns, those of a block; fragments, keys of a step; steps of queries and of g in registers
@@ -291,19 +319,40 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     extern "C" __global__ void __launch_bounds__(128, 2)                                                                        \
         attention_tensor_##width##_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k,                  \
                                             const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {              \
-        attend<T, width, ms, keys, held>(p, q, k, v, y, lse);                                                                   \
+        attend<T, width, ms, keys, held, false>(p, q, k, v, y, lse, nullptr, nullptr);                                          \
     }
 #define ATTENTION_KEY_GRAD(width, suffix, T, part, ms, step, keys_held, values_held)                                            \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_key_grad_##width##_##suffix(                                 \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
         const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv) {                                        \
-        attend_key_grad<T, width, part, ms, step, keys_held, values_held>(p, q, k, v, g, statistics, dk, dv);                   \
+        attend_key_grad<T, width, part, ms, step, keys_held, values_held, false>(p, q, k, v, g, statistics, dk, dv, nullptr,    \
+                                                                                 nullptr);                                      \
     }
 #define ATTENTION_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                            \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_query_grad_##width##_##suffix(                               \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
         const float2 *__restrict__ statistics, T *__restrict__ dq) {                                                            \
-        attend_query_grad<T, width, part, ms, step, held>(p, q, k, v, g, statistics, dq);                                       \
+        attend_query_grad<T, width, part, ms, step, held, false>(p, q, k, v, g, statistics, dq, nullptr, nullptr);              \
+    }
+#define ATTENTION_MASKED(width, suffix, T, ms, keys, held)                                                                      \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_##width##_##suffix(                                   \
+        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y,          \
+        float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias) {                                 \
+        attend<T, width, ms, keys, held, true>(p, q, k, v, y, lse, mask, bias);                                                 \
+    }
+#define ATTENTION_MASKED_KEY_GRAD(width, suffix, T, part, ms, step, keys_held, values_held)                                     \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_key_grad_##width##_##suffix(                          \
+        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
+        const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv, const u8 *__restrict__ mask,             \
+        const float *__restrict__ bias) {                                                                                       \
+        attend_key_grad<T, width, part, ms, step, keys_held, values_held, true>(p, q, k, v, g, statistics, dk, dv, mask, bias); \
+    }
+#define ATTENTION_MASKED_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                     \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_query_grad_##width##_##suffix(                        \
+        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
+        const float2 *__restrict__ statistics, T *__restrict__ dq, const u8 *__restrict__ mask,                                 \
+        const float *__restrict__ bias) {                                                                                       \
+        attend_query_grad<T, width, part, ms, step, held, true>(p, q, k, v, g, statistics, dq, mask, bias);                     \
     }
 #define ATTENTION_TENSORS(suffix, T)                                                                                            \
     ATTENTION_TENSOR(32, suffix, T, 2, 64, 2)                                                                                   \
@@ -317,4 +366,10 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     ATTENTION_QUERY_GRAD(32, suffix, T, 32, 2, 64, 2)                                                                           \
     ATTENTION_QUERY_GRAD(64, suffix, T, 64, 2, 64, 4)                                                                           \
     ATTENTION_QUERY_GRAD(128, suffix, T, 128, 1, 32, 8)                                                                         \
-    ATTENTION_QUERY_GRAD(256, suffix, T, 256, 1, 16, 0)
+    ATTENTION_QUERY_GRAD(256, suffix, T, 256, 1, 16, 0)                                                                         \
+    ATTENTION_MASKED(64, suffix, T, 2, 32, 4)                                                                                   \
+    ATTENTION_MASKED(128, suffix, T, 1, 32, 0)                                                                                  \
+    ATTENTION_MASKED_KEY_GRAD(64, suffix, T, 64, 1, 64, 4, 4)                                                                   \
+    ATTENTION_MASKED_KEY_GRAD(128, suffix, T, 128, 1, 32, 0, 0)                                                                 \
+    ATTENTION_MASKED_QUERY_GRAD(64, suffix, T, 64, 1, 64, 4)                                                                    \
+    ATTENTION_MASKED_QUERY_GRAD(128, suffix, T, 128, 1, 32, 0)

@@ -110,6 +110,8 @@ ops! {
         Softmax = "softmax",
         /// [`AttentionOps::attention`](crate::ops::AttentionOps::attention)
         Attention = "attention",
+        /// [`AttentionOps::dot_product_attention`](crate::ops::AttentionOps::dot_product_attention)
+        DotProductAttention = "dot_product_attention",
         /// [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy)
         CrossEntropy = "cross_entropy",
         /// [`IndexOps::index_select`](crate::ops::IndexOps::index_select) and its gradient

@@ -79,10 +79,10 @@ fn flops(launch: &Launch) -> Option<f64> {
 /// by width forward, four for the gradients of keys and values, three for that of queries. Half of the pairs if it is causal.
 fn attention(launch: &Launch) -> Option<f64> {
     let name = launch.kernel.as_str();
-    let call = launch.value(184)?;
+    let call = launch.value(256)?;
     let word = |at: usize| Some(u64::from_le_bytes(call.get(at..at + 8)?.try_into().ok()?) as f64);
-    let (keys, width) = (word(152)?, word(160)?);
-    let causal = u32::from_le_bytes(call.get(176..180)?.try_into().ok()?) == 1;
+    let (keys, width) = (word(160)?, word(168)?);
+    let causal = u32::from_le_bytes(call.get(252..256)?.try_into().ok()?) == 1;
     let blocks: Vec<u64> = launch.blocks_given().collect();
     // The fifth operand has a number for each query of each head forward, and a pair for gradients, all f32.
     let fifth = *blocks.get(4)? as f64;

@@ -1,8 +1,8 @@
 //! Checks of attention.
 
 use super::{Operands, accumulator};
-use crate::ops::AttentionParams;
-use crate::{DType, Result, Runtime};
+use crate::ops::{AttentionOperands, AttentionParams, DotProductAttentionParams};
+use crate::{DType, Error, Result, Runtime};
 
 /// The dtype of the buffers of attention, and the numbers of elements of the input, the result and the log-sum-exps.
 fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AttentionParams, qkv: &R::Buffer) -> Result<(DType, [usize; 3])> {
@@ -60,4 +60,95 @@ pub fn attention_grad<R: Runtime>(
     of.holds("lse", lse, accumulator(dtype), sums)?;
     of.holds("g", g, dtype, result)?;
     of.holds("dqkv", dqkv, dtype, input)
+}
+
+/// The dtype of the buffers, and the numbers of elements of the queries (and the result), the keys (and the values), and the
+/// log-sum-exps.
+fn apart<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &DotProductAttentionParams,
+    x: &AttentionOperands<'_, R::Buffer>,
+) -> Result<(DType, [usize; 3])> {
+    of.flag("causal", p.causal)?;
+    of.flag("heads_first", p.heads_first)?;
+    of.require(p.heads > 0, "heads", p.heads, "at least 1")?;
+    let shared = p.kv_heads > 0 && p.heads.is_multiple_of(p.kv_heads);
+    of.require(shared, "kv_heads", p.kv_heads, "a divisor of the heads")?;
+    of.require(
+        p.scale > 0.0 && p.scale.is_finite(),
+        "scale",
+        p.scale,
+        "a finite number above 0",
+    )?;
+    let scores = [p.batch, p.heads, p.queries, p.keys];
+    // Some backends keep all scores in memory, so their number must not overflow.
+    of.size(&scores)?;
+    let queries = [p.batch, p.heads, p.queries, p.width];
+    let sizes = [
+        of.size(&queries)?,
+        of.size(&[p.batch, p.kv_heads, p.keys, p.width])?,
+        of.size(&queries[..3])?,
+    ];
+    let dtype = of.float(x.q)?;
+    of.holds("q", x.q, dtype, sizes[0])?;
+    of.holds("k", x.k, dtype, sizes[1])?;
+    of.holds("v", x.v, dtype, sizes[1])?;
+    for (name, buffer, strides, dtype) in [
+        ("mask", x.mask, &p.mask, DType::U8),
+        ("bias", x.bias, &p.bias, accumulator(dtype)),
+    ] {
+        let Some(buffer) = buffer else { continue };
+        let last = scores.iter().zip(strides).try_fold(0u64, |at, (&d, &stride)| {
+            at.checked_add(stride.checked_mul(d.saturating_sub(1))?)
+        });
+        let len = last.and_then(|last| usize::try_from(last).ok()?.checked_add(1));
+        let len = len.ok_or_else(|| Error::invalid(of.op, name, format!("{strides:?}"), "strides within memory"))?;
+        // Where there are no scores, nothing is read.
+        if !scores.contains(&0) {
+            of.holds(name, buffer, dtype, len)?;
+        }
+    }
+    Ok((dtype, sizes))
+}
+
+/// Checks [`AttentionOps::dot_product_attention`](crate::ops::AttentionOps::dot_product_attention).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn dot_product_attention<R: Runtime>(
+    on: &R,
+    p: &DotProductAttentionParams,
+    x: AttentionOperands<'_, R::Buffer>,
+    y: &R::Buffer,
+    lse: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "dot_product_attention");
+    let (dtype, [queries, _, rows]) = apart(&of, p, &x)?;
+    of.holds("y", y, dtype, queries)?;
+    of.holds("lse", lse, accumulator(dtype), rows)
+}
+
+/// Checks [`AttentionOps::dot_product_attention_grad`](crate::ops::AttentionOps::dot_product_attention_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn dot_product_attention_grad<R: Runtime>(
+    on: &R,
+    p: &DotProductAttentionParams,
+    x: AttentionOperands<'_, R::Buffer>,
+    y: &R::Buffer,
+    lse: &R::Buffer,
+    g: &R::Buffer,
+    dq: &R::Buffer,
+    dk: &R::Buffer,
+    dv: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "dot_product_attention_grad");
+    let (dtype, [queries, keys, rows]) = apart(&of, p, &x)?;
+    of.holds("y", y, dtype, queries)?;
+    of.holds("lse", lse, accumulator(dtype), rows)?;
+    of.holds("g", g, dtype, queries)?;
+    of.holds("dq", dq, dtype, queries)?;
+    of.holds("dk", dk, dtype, keys)?;
+    of.holds("dv", dv, dtype, keys)
 }

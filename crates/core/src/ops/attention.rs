@@ -1,4 +1,8 @@
-//! Multi-head self-attention over packed queries, keys and values.
+//! Multi-head attention: over packed queries, keys and values, and of queries to keys and values that lie apart.
+
+mod dot_product;
+
+pub use dot_product::DotProductAttentionParams;
 
 use super::Op;
 use crate::{Error, Result, Runtime, Shape};
@@ -81,7 +85,30 @@ impl AttentionParams {
     }
 }
 
-/// Attention of a backend, [`Op::Attention`]; PyTorch's `scaled_dot_product_attention`.
+/// The operands of [`AttentionOps::dot_product_attention`].
+#[derive(Debug)]
+pub struct AttentionOperands<'a, B> {
+    /// The queries.
+    pub q: &'a B,
+    /// The keys.
+    pub k: &'a B,
+    /// The values.
+    pub v: &'a B,
+    /// The u8 mask of the scores: a query attends to the keys whose entry is not 0.
+    pub mask: Option<&'a B>,
+    /// Numbers of the accumulation dtype (f32; f64 for f64) that are added to the scaled scores.
+    pub bias: Option<&'a B>,
+}
+
+impl<B> Clone for AttentionOperands<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for AttentionOperands<'_, B> {}
+
+/// Attention of a backend, [`Op::Attention`] and [`Op::DotProductAttention`]; PyTorch's `scaled_dot_product_attention`.
 pub trait AttentionOps: Runtime {
     /// Computes, for every sequence and head with `q`, `k` and `v` of `[positions, width]`, the scores `s = scale·q·kᵀ`, where
     /// a causal `s[i, j]` is −∞ for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is
@@ -119,6 +146,39 @@ pub trait AttentionOps: Runtime {
     ) -> Result<()> {
         let _ = (p, qkv, y, lse, g, dqkv);
         self.unsupported(Op::Attention)
+    }
+
+    /// As [`attention`](AttentionOps::attention), of queries to keys and values of their own: the scores are
+    /// `s = scale·q·kᵀ + bias`, −∞ where the mask is 0 and, if causal, where `j > i`. `y` lies as the queries do.
+    ///
+    /// Where a query attends to no key by mask and `causal`, or all scores of those it attends to are −∞, its `y` is 0 in a call with a
+    /// mask or a bias, and its `lse` is not to be read.
+    fn dot_product_attention(
+        &self,
+        p: &DotProductAttentionParams,
+        x: AttentionOperands<'_, Self::Buffer>,
+        y: &mut Self::Buffer,
+        lse: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, y, lse);
+        self.unsupported(Op::DotProductAttention)
+    }
+
+    /// Computes the gradients of queries, keys and values, as [`attention_grad`](AttentionOps::attention_grad) does; those of a head that
+    /// several heads of the queries share are the sum over them. A bias has no gradient here.
+    fn dot_product_attention_grad(
+        &self,
+        p: &DotProductAttentionParams,
+        x: AttentionOperands<'_, Self::Buffer>,
+        y: &Self::Buffer,
+        lse: &Self::Buffer,
+        g: &Self::Buffer,
+        dq: &mut Self::Buffer,
+        dk: &mut Self::Buffer,
+        dv: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, y, lse, g, dq, dk, dv);
+        self.unsupported(Op::DotProductAttention)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::both::{FLOATS, space, tensor};
 use crate::{cuda, full};
 use half::{bf16, f16};
-use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
 use kiln_core::philox::Key;
 use kiln_core::{Backend, DType, Float, Result, Runtime, Shape};
 use kiln_cpu::Cpu;
@@ -241,4 +241,146 @@ fn bits_repeat() {
         .map(|x| x.into_iter().map(f64::to_bits).collect::<Vec<_>>())
     };
     assert!(run() == run());
+}
+
+/// A call of attention of operands that lie apart, with what the mask and the bias are.
+#[derive(Clone, Debug)]
+struct Apart {
+    p: DotProductAttentionParams,
+    mask: Option<Vec<u8>>,
+    bias: Option<Vec<f64>>,
+}
+
+impl Apart {
+    /// Queries of `[batch, heads, queries, width]`, `kv` heads and positions of keys; the shapes of the mask and of the bias.
+    fn new(dims: [usize; 4], kv: [usize; 2], [causal, heads_first]: [bool; 2], masks: [Option<[usize; 4]>; 2]) -> Self {
+        let scale = 1.0 / (dims[3] as f64).sqrt();
+        let mut p = DotProductAttentionParams::new("test", dims, kv, scale, causal, heads_first).unwrap();
+        let key = Key::new(9, 0, 0);
+        let len = |shape: [usize; 4]| shape.iter().product::<usize>() as u64;
+        let [mask, bias] = masks;
+        if let Some(shape) = mask {
+            p.mask = DotProductAttentionParams::strides(shape);
+        }
+        if let Some(shape) = bias {
+            p.bias = DotProductAttentionParams::strides(shape);
+        }
+        // Every third key is masked, and the queries of the first five entries attend to none where the mask has them all.
+        let mask = mask.map(|shape| {
+            let of = |i: u64| u8::from(i >= 5 * shape[3] as u64 && !key.word(i).is_multiple_of(3));
+            (0..len(shape)).map(of).collect()
+        });
+        let bias = bias.map(|shape| {
+            (0..len(shape))
+                .map(|i| f64::from(key.word(i) % 17) / 8.0 - 1.0)
+                .collect()
+        });
+        Apart { p, mask, bias }
+    }
+
+    /// The result and the gradients of queries, keys and values.
+    fn run<B: Backend>(
+        &self,
+        b: &B,
+        dtype: DType,
+        values: [&[f64]; 4],
+        forward: impl Fn(AttentionOperands<'_, B::Buffer>, &mut B::Buffer, &mut B::Buffer) -> Result<()>,
+        backward: impl Fn(AttentionOperands<'_, B::Buffer>, [&B::Buffer; 3], [&mut B::Buffer; 3]) -> Result<()>,
+    ) -> [Vec<f64>; 4] {
+        let [q, k, v, g] = values.map(|x| tensor(b, dtype, x));
+        let mask = self.mask.as_ref().map(|mask| b.upload(mask).unwrap());
+        let bias = self.bias.as_ref().map(|bias| tensor(b, DType::F32, bias));
+        let x = AttentionOperands {
+            q: &q,
+            k: &k,
+            v: &v,
+            mask: mask.as_ref(),
+            bias: bias.as_ref(),
+        };
+        let [mut y, mut dq, mut dk, mut dv] = [0, 0, 1, 2].map(|i: usize| space(b, dtype, values[i].len()));
+        let mut lse = space(b, DType::F32, self.p.rows());
+        forward(x, &mut y, &mut lse).unwrap();
+        backward(x, [&y, &lse, &g], [&mut dq, &mut dk, &mut dv]).unwrap();
+        [y, dq, dk, dv].map(|x| numbers(b, dtype, &x))
+    }
+
+    fn agree(&self, cuda: &Cuda, dtype: DType) {
+        let (cpu, p) = (Cpu::poisoned(), &self.p);
+        let [queries, keys] = [p.heads * p.queries, p.kv_heads * p.keys].map(|n| (n * p.batch * p.width) as usize);
+        let values = |len, salt| rounded(dtype, len, salt, 1.5);
+        let [q, k, v, g] = [values(queries, 1), values(keys, 2), values(keys, 3), values(queries, 4)];
+        let all: [&[f64]; 4] = [&q, &k, &v, &g];
+        let want = self.run(
+            &cpu,
+            DType::F32,
+            all,
+            |x, y, lse| cpu.dot_product_attention(p, x, y, lse),
+            |x, [y, lse, g], [dq, dk, dv]| cpu.dot_product_attention_grad(p, x, y, lse, g, dq, dk, dv),
+        );
+        let masked = self.mask.is_some() || self.bias.is_some();
+        for algorithm in Algorithm::ALL
+            .into_iter()
+            .filter(|a| a.computes_apart(p, masked, dtype))
+        {
+            let got = self.run(
+                cuda,
+                dtype,
+                all,
+                |x, y, lse| cuda.dot_product_attention_with(algorithm, p, x, y, lse),
+                |x, given, out| cuda.dot_product_attention_grad_with(algorithm, p, x, given, out),
+            );
+            let eps = match dtype {
+                DType::BF16 => 2f64.powi(-7),
+                DType::F16 => 2f64.powi(-10),
+                _ => 2f64.powi(-18),
+            };
+            for (name, (got, want)) in ["y", "dq", "dk", "dv"].into_iter().zip(got.iter().zip(&want)) {
+                near(&format!("{name} of {} {dtype} {p:?}", algorithm.name()), got, want, eps);
+            }
+        }
+    }
+}
+
+/// Queries and keys of other numbers, shared heads, both orders of heads and positions, causal or not.
+#[test]
+fn operands_that_lie_apart_agree() {
+    let cuda = cuda();
+    let cases = [
+        ([1, 2, 70, 16], [2, 33]),
+        ([2, 4, 33, 64], [2, 130]),
+        ([1, 3, 20, 80], [1, 65]),
+        ([1, 2, 9, 256], [1, 40]),
+    ];
+    for (dims, kv) in cases {
+        for (causal, heads_first) in [(false, false), (true, true)] {
+            let call = Apart::new(dims, kv, [causal, heads_first], [None; 2]);
+            call.agree(&cuda, DType::BF16);
+            if full() || dims[3] < 64 {
+                call.agree(&cuda, DType::F32);
+            }
+        }
+    }
+    Apart::new([1, 1, 130, 64], [1, 20], [true, false], [None; 2]).agree(&cuda, DType::F16);
+}
+
+/// Masks and biases that broadcast and that do not; queries that attend to no key have a result and gradients of 0.
+#[test]
+fn masks_and_biases_agree() {
+    let cuda = cuda();
+    let (dims, kv) = ([2, 2, 40, 40], [1, 70]);
+    let [n, h, l, s] = [2, 2, 40, 70];
+    let shapes = [
+        [Some([n, 1, 1, s]), None],
+        [None, Some([1, h, l, s])],
+        [Some([n, h, l, s]), Some([1, 1, l, s])],
+        [Some([1, 1, l, s]), Some([n, h, 1, 1])],
+    ];
+    for (i, masks) in shapes.into_iter().enumerate() {
+        let call = Apart::new(dims, kv, [i % 2 == 1, i > 1], masks);
+        call.agree(&cuda, DType::BF16);
+        call.agree(&cuda, DType::F32);
+    }
+    Apart::new([1, 2, 70, 128], [2, 70], [true, true], [Some([1, 1, 70, 70]), None]).agree(&cuda, DType::F16);
+    // Wider than the kernels on tensor cores take with a mask.
+    Apart::new([1, 1, 9, 136], [1, 12], [false, true], [Some([1, 1, 9, 12]), None]).agree(&cuda, DType::BF16);
 }

@@ -2,6 +2,7 @@
 
 use super::{Dropout, Layer, Linear};
 use crate::init::Initializer;
+use crate::ops::by_heads;
 use crate::{AttentionOptions, Backend, Error, Init, Module, Param, Result, Tensor, trace};
 use kiln_core::ops::Activation;
 use std::marker::PhantomData;
@@ -135,6 +136,11 @@ impl<B: Backend> MultiheadAttention<B> {
                     self.project(value, 2, 1)?,
                 ],
             };
+            if !self.dropout.is_active()
+                && let Some(y) = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)?
+            {
+                return self.out_proj.forward(&y);
+            }
             let head = |i: usize| parts[i].unflatten(-1, (self.heads, -1))?.transpose(1, 2);
             let weights = head(0)?.attention_weights(&head(1)?, options)?;
             let y = self.dropout.forward(&weights)?.matmul(&head(2)?)?;

@@ -1,7 +1,10 @@
 //! Multi-head self-attention as one fused op, and its definition in other ops. Gradients of gradients are taken of the
 //! definition, and it runs on a backend that does not have the fused op.
 
+mod definition;
 mod dot_product;
+mod fused;
+mod options;
 
 use super::index::above;
 use super::reduce::acc_dtype;
@@ -9,7 +12,8 @@ use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, v
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
 
-pub use dot_product::AttentionOptions;
+pub(crate) use fused::by_heads;
+pub use options::AttentionOptions;
 
 const OP: &str = "self_attention";
 

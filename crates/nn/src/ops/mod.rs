@@ -23,6 +23,7 @@ mod reduce;
 mod softmax;
 
 pub use attention::AttentionOptions;
+pub(crate) use attention::by_heads;
 pub use fft::FftNorm;
 pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
 pub(crate) use norm::{Behind, RunningStats};

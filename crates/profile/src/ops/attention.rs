@@ -1,9 +1,10 @@
 //! Attention, profiled.
 
+use super::elements;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{AttentionOps, AttentionParams};
-use kiln_core::{Backend, Cost, Result, checks};
+use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
+use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
 /// The bytes of the scores do not count, because a fused op need not store them.
 impl<B: Backend> AttentionOps for Profiled<B> {
@@ -36,4 +37,49 @@ impl<B: Backend> AttentionOps for Profiled<B> {
             b.attention_grad(p, qkv, y, lse, g, dqkv)
         })
     }
+
+    fn dot_product_attention(
+        &self,
+        p: &DotProductAttentionParams,
+        x: AttentionOperands<'_, B::Buffer>,
+        y: &mut B::Buffer,
+        lse: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::dot_product_attention(self, p, x, y, lse)?;
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: read(&x) + bytes(y) + bytes(lse),
+        };
+        self.op("dot_product_attention", cost, elements(y), |b| {
+            b.dot_product_attention(p, x, y, lse)
+        })
+    }
+
+    fn dot_product_attention_grad(
+        &self,
+        p: &DotProductAttentionParams,
+        x: AttentionOperands<'_, B::Buffer>,
+        y: &B::Buffer,
+        lse: &B::Buffer,
+        g: &B::Buffer,
+        dq: &mut B::Buffer,
+        dk: &mut B::Buffer,
+        dv: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::dot_product_attention_grad(self, p, x, y, lse, g, dq, dk, dv)?;
+        let written = bytes(dq) + bytes(dk) + bytes(dv);
+        let cost = Cost {
+            flops: 2 * p.flops(),
+            bytes: read(&x) + bytes(y) + bytes(lse) + bytes(g) + written,
+        };
+        self.op("dot_product_attention_grad", cost, elements(dq), |b| {
+            b.dot_product_attention_grad(p, x, y, lse, g, dq, dk, dv)
+        })
+    }
+}
+
+/// The bytes of the operands.
+fn read<B: Buffer>(x: &AttentionOperands<'_, B>) -> u64 {
+    let all = [Some(x.q), Some(x.k), Some(x.v), x.mask, x.bias];
+    all.into_iter().flatten().map(bytes).sum()
 }

@@ -1,4 +1,8 @@
-//! Self-attention over packed queries, keys and values.
+//! Self-attention over packed queries, keys and values, and attention of queries to others.
+
+mod dot_product;
+
+pub use dot_product::dot_product;
 
 use crate::{Array, Case, Rounding, check, refused, shapes};
 use kiln_core::{Backend, DType, Error, Result};

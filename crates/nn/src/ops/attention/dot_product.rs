@@ -1,87 +1,11 @@
 //! Attention of separate queries, keys and values, with masks.
 
+use super::definition::composed;
+use super::fused::{self, OP};
+use super::options::AttentionOptions;
 use crate::autograd::Cast;
 use crate::ops::index::above;
-use crate::ops::reduce::acc_dtype;
-use crate::{Backend, DType, Error, Indices, Result, Tensor};
-
-/// The keys that a query attends to, and how its scores are scaled. By default every query attends to every key.
-///
-/// ```
-/// # use kiln_nn::{AttentionOptions, DType, Tensor};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let q = Tensor::ones(&cpu, &[1, 2, 4], DType::F32)?;
-/// let options = AttentionOptions { causal: true, scale: Some(1.0), ..Default::default() };
-/// assert_eq!(q.attention_weights(&q, &options)?.to_vec::<f32>()?, [1.0, 0.0, 0.5, 0.5]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub struct AttentionOptions<'a, B: Backend> {
-    /// A u8 mask that broadcasts to the scores `[…, L, S]`: a query attends to the keys whose entry is not 0 (a boolean
-    /// `attn_mask` of PyTorch's function). Where that is none of them, the result is 0.
-    pub mask: Option<&'a Indices<B>>,
-    /// Numbers that broadcast to the scores and are added to them (a float `attn_mask` of PyTorch's function).
-    pub bias: Option<&'a Tensor<B>>,
-    /// Query i attends only to the keys up to i (`is_causal`).
-    pub causal: bool,
-    /// The factor of the products of queries and keys; 1/√E if it is `None`.
-    pub scale: Option<f64>,
-}
-
-impl<'a, B: Backend> AttentionOptions<'a, B> {
-    /// Attention to the keys whose entry of `mask` is not 0.
-    ///
-    /// ```
-    /// # use kiln_nn::{AttentionOptions, DType, Indices, Tensor};
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let (q, k) = (Tensor::ones(&cpu, &[1, 1, 4], DType::F32)?, Tensor::ones(&cpu, &[1, 3, 4], DType::F32)?);
-    /// let mask = Indices::from_slice(&cpu, &[1u8, 1, 0], &[1, 3])?; // the last key is padding
-    /// let weights = q.attention_weights(&k, &AttentionOptions::masked(&mask))?;
-    /// assert_eq!(weights.to_vec::<f32>()?, [0.5, 0.5, 0.0]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    pub fn masked(mask: &'a Indices<B>) -> Self {
-        AttentionOptions {
-            mask: Some(mask),
-            ..Default::default()
-        }
-    }
-
-    /// Attention of each query to the keys up to its own position.
-    ///
-    /// ```
-    /// # use kiln_nn::{AttentionOptions, DType, Tensor};
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let q = Tensor::ones(&cpu, &[1, 2, 4], DType::F32)?;
-    /// let weights = q.attention_weights(&q, &AttentionOptions::causal())?;
-    /// assert_eq!(weights.to_vec::<f32>()?, [1.0, 0.0, 0.5, 0.5]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    pub fn causal() -> Self {
-        AttentionOptions {
-            causal: true,
-            ..Default::default()
-        }
-    }
-}
-
-impl<B: Backend> Default for AttentionOptions<'_, B> {
-    fn default() -> Self {
-        AttentionOptions {
-            mask: None,
-            bias: None,
-            causal: false,
-            scale: None,
-        }
-    }
-}
-
-impl<B: Backend> Clone for AttentionOptions<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B: Backend> Copy for AttentionOptions<'_, B> {}
+use crate::{Backend, DType, Error, Result, Tensor};
 
 /// A score so low that its weight is 0, and finite, so that a query without any key has finite weights and gradients.
 fn lowest(dtype: DType) -> f64 {
@@ -108,7 +32,6 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::scaled_dot_product_attention`].
     pub fn attention_weights(&self, key: &Tensor<B>, options: &AttentionOptions<'_, B>) -> Result<Tensor<B>> {
-        const OP: &str = "attention";
         if self.rank().min(key.rank()) < 2 {
             return Err(Error::Rank {
                 op: OP,
@@ -132,14 +55,23 @@ impl<B: Backend> Tensor<B> {
         };
         let fill = |value| Tensor::full(self.backend(), &[], scores.dtype(), value);
         let weights = Tensor::where_(mask, &scores, &fill(low)?)?.softmax(-1)?;
-        Tensor::where_(mask, &weights, &fill(0.0)?)
+        let weights = Tensor::where_(mask, &weights, &fill(0.0)?)?;
+        if !options.causal {
+            return Ok(weights);
+        }
+        // Later keys have a share in the weights of a query all of whose keys are masked.
+        let [l, s] = [2, 1].map(|i| weights.shape()[weights.rank() - i]);
+        weights.masked_fill(&above(self.backend(), [l, s], 0)?, 0.0)
     }
 
     /// Attention of queries `[…, L, E]` to keys `[…, S, E]` with values `[…, S, V]`, whose leading dimensions broadcast:
     /// the sum of the values, weighted by [`Tensor::attention_weights`], `[…, L, V]`
-    /// (`torch.nn.functional.scaled_dot_product_attention`; Vaswani et al., "Attention Is All You Need", 2017).
+    /// (`torch.nn.functional.scaled_dot_product_attention`; Vaswani et al., "Attention Is All You Need", 2017). Keys and values may
+    /// have fewer heads, `[…, K, S, E]` for queries `[…, H, L, E]` with K a divisor of H: neighbouring heads of the queries share
+    /// one (`enable_gqa`; Ainslie et al., "GQA", 2023).
     ///
-    /// It keeps the weights of all pairs for the gradient; [`Tensor::self_attention`] does not.
+    /// Where the backend has the op, the weights of all pairs are not stored, but computed again for the gradient, unless the leading
+    /// dimensions differ otherwise, values are of another width than keys, or the bias has a gradient.
     ///
     /// ```
     /// use kiln_nn::{AttentionOptions, DType, Indices, Rng, Tensor};
@@ -164,17 +96,9 @@ impl<B: Backend> Tensor<B> {
             let (key, value) = (cast.of(key)?, cast.of(value)?);
             return cast.of(self)?.scaled_dot_product_attention(&key, &value, options);
         }
-        let wide = acc_dtype(self.dtype());
-        if wide == self.dtype() {
-            return self.attention_weights(key, options)?.matmul(value);
+        match fused::attention([self, key, value], true, options)? {
+            Some(y) => Ok(y),
+            None => composed([self, key, value], options),
         }
-        // Scores of halves would be rounded before the exponential.
-        let bias = options.bias.map(|bias| bias.to_dtype(wide)).transpose()?;
-        let options = AttentionOptions {
-            bias: bias.as_ref(),
-            ..*options
-        };
-        let weights = self.to_dtype(wide)?.attention_weights(&key.to_dtype(wide)?, &options)?;
-        weights.matmul(&value.to_dtype(wide)?)?.to_dtype(self.dtype())
     }
 }

@@ -3,7 +3,7 @@
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
 use kiln_core::Backend;
-use kiln_core::DType::F32;
+use kiln_core::DType::{F32, U8};
 use kiln_core::ops::*;
 
 pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
@@ -105,5 +105,68 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
         [(F32, 144), (F32, 48), (F32, 12), (F32, 48), (F32, 144)],
         |on: &B, p, [x, y, l, g, dx]| on.attention_grad(p, x, y, l, g, dx),
     )));
+    all.extend(apart());
     all
+}
+
+/// Attention of operands that lie apart, with a mask and a bias, and without.
+fn apart<B: Backend>() -> Vec<Call<B>> {
+    let made = |heads_first| {
+        DotProductAttentionParams::new("attention", [2, 4, 3, 8], [2, 5], 0.5, false, heads_first).expect("heads fit")
+    };
+    let full = DotProductAttentionParams::strides([2, 4, 3, 5]);
+    let p = DotProductAttentionParams {
+        mask: full,
+        bias: full,
+        ..made(true)
+    };
+    let fields = |call: Call<B>| {
+        call.free(field!(DotProductAttentionParams, scale))
+            .small(field!(DotProductAttentionParams, causal))
+            .small(field!(DotProductAttentionParams, heads_first))
+    };
+    let unmasked = |call: Call<B>| {
+        fields(call)
+            .free(field!(DotProductAttentionParams, mask))
+            .free(field!(DotProductAttentionParams, bias))
+    };
+    let [q, k, rows, scores] = [192, 160, 24, 120];
+    vec![
+        fields(call(
+            "dot_product_attention",
+            p,
+            [
+                (F32, q),
+                (F32, k),
+                (F32, k),
+                (U8, scores),
+                (F32, scores),
+                (F32, q),
+                (F32, rows),
+            ],
+            |on: &B, p, [q, k, v, mask, bias, y, l]| {
+                let (mask, bias) = (Some(&*mask), Some(&*bias));
+                on.dot_product_attention(p, AttentionOperands { q, k, v, mask, bias }, y, l)
+            },
+        )),
+        unmasked(call(
+            "dot_product_attention_grad",
+            made(false),
+            [
+                (F32, q),
+                (F32, k),
+                (F32, k),
+                (F32, q),
+                (F32, rows),
+                (F32, q),
+                (F32, q),
+                (F32, k),
+                (F32, k),
+            ],
+            |on: &B, p, [q, k, v, y, l, g, dq, dk, dv]| {
+                let (mask, bias) = (None, None);
+                on.dot_product_attention_grad(p, AttentionOperands { q, k, v, mask, bias }, y, l, g, dq, dk, dv)
+            },
+        )),
+    ]
 }
