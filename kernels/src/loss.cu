@@ -6,7 +6,7 @@
 //
 // w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. loss, weight and g are f32 whatever the logits are: a
 // gradient that a half cannot hold may fit once g has scaled it. A row whose label is p.ignore_index gives zeros, whatever
-// its g; one whose label is no class is reported and gives zeros.
+// its g; one whose label is no class is reported and gives zeros. dx may be x: an element is read by the thread that writes it.
 //
 // Geometry: rows1, rows4, rows16: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256.
 //           blocks: a block of 256 per row. The losses read the row once (twice with smoothing), the gradient twice.
@@ -172,8 +172,8 @@ __device__ __forceinline__ void grad_blocks(const CrossEntropyParams &p, const T
         loss_##body(p, x, labels, w, loss, weight, hard, soft, fault);                                                 \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 2) cross_entropy_grad_##name##_##suffix(                         \
-        CrossEntropyParams p, const T *__restrict__ x, const i32 *__restrict__ labels, const T *__restrict__ w,        \
-        const float *__restrict__ g, T *__restrict__ dx, float hard, float soft, Fault *__restrict__ fault) {          \
+        CrossEntropyParams p, const T *x, const i32 *__restrict__ labels, const T *__restrict__ w,                     \
+        const float *__restrict__ g, T *dx, float hard, float soft, Fault *__restrict__ fault) {                       \
         grad_##body(p, x, labels, w, g, dx, hard, soft, fault);                                                        \
     }
 #define ENTRIES(suffix, T)                                                                                             \

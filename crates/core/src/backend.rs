@@ -29,6 +29,7 @@ pub trait Backend:
     + RandomOps
     + OptimOps
     + ImageOps
+    + ResidualOps
 {
 }
 
@@ -49,5 +50,6 @@ impl<T> Backend for T where
         + RandomOps
         + OptimOps
         + ImageOps
+        + ResidualOps
 {
 }

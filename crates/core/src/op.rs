@@ -125,6 +125,9 @@ ops! {
         Dropout = "dropout",
         /// [`ImageOps::crop_images`](crate::ops::ImageOps::crop_images)
         CropImages = "crop_images",
+        /// [`ResidualOps::residual_norm`](crate::ops::ResidualOps::residual_norm) and
+        /// [`ResidualOps::residual_add`](crate::ops::ResidualOps::residual_add)
+        Residual = "residual",
         /// [`OptimOps::sgd`](crate::ops::OptimOps::sgd)
         Sgd = "sgd",
         /// [`OptimOps::adam`](crate::ops::OptimOps::adam)

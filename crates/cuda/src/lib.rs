@@ -24,6 +24,6 @@ mod transfer;
 
 pub use buffer::CudaBuffer;
 pub use kiln_device::Geometry;
-pub use ops::{attention, conv, matmul, norm, reduce, softmax};
+pub use ops::{attention, conv, matmul, norm, reduce, residual, softmax};
 pub use own::KernelArg;
 pub use runtime::{Cuda, CudaGraph, Options};

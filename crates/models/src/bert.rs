@@ -356,7 +356,7 @@ impl<B: Backend> BertEmbeddings<B> {
                 // The same vector for all: it is added to the few positions, not to every token.
                 None => words.add(&positions.add(&self.token_type_embeddings.weight.narrow(0, 0, 1)?)?)?,
             };
-            self.dropout.forward(&self.norm.forward(&sum)?)
+            self.dropout.forward(&self.norm.forward_half(&sum)?)
         })
     }
 }
@@ -373,8 +373,10 @@ impl<B: Backend> BertOutput<B> {
     /// `norm(x + dropout(dense(y)))`.
     fn forward(&self, y: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
         trace::scope(self, y, || {
-            let y = self.dropout.forward(&self.dense.forward(y)?)?;
-            self.norm.forward(&x.add(&y)?)
+            Ok(self
+                .norm
+                .forward_sum(x, &self.dense.forward(y)?, Some(&self.dropout))?
+                .1)
         })
     }
 }
@@ -416,6 +418,6 @@ impl<B: Backend> BertPredictions<B> {
 
 impl<B: Backend> Layer<B> for BertTransform<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.norm.forward(&self.act.forward(&self.dense.forward(x)?)?)
+        self.norm.forward_half(&self.act.forward(&self.dense.forward(x)?)?)
     }
 }

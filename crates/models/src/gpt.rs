@@ -195,7 +195,7 @@ impl<B: Backend> Gpt<B> {
             for block in &self.h {
                 x = block.forward(&x)?;
             }
-            self.lm_head.forward(&self.ln_f.forward(&x)?)
+            self.lm_head.forward(&self.ln_f.forward_half(&x)?)
         })
     }
 }
@@ -214,8 +214,9 @@ impl<B: Backend> LanguageModel<B> for Gpt<B> {
 
 impl<B: Backend> Layer<B> for GptBlock<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?)?)?;
-        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
+        let y = self.attn.forward(&self.ln_1.forward_half(x)?)?;
+        let (x, n) = self.ln_2.forward_sum(x, &y, None)?;
+        x.residual_add(&self.mlp.forward(&n)?, None)
     }
 }
 

@@ -123,7 +123,8 @@ pub struct Gpt2Block<B: Backend> {
     mlp: Gpt2Mlp<B>,
 }
 
-/// Causal multi-head self-attention between two dense layers, and dropout: `[N, T, width]` to `[N, T, width]`.
+/// Causal multi-head self-attention between two dense layers: `[N, T, width]` to `[N, T, width]`. The block that adds the result to its
+/// input does so with the dropout.
 #[derive(Clone, Debug, Module)]
 pub struct Gpt2Attention<B: Backend> {
     c_attn: Linear<B>,
@@ -132,7 +133,8 @@ pub struct Gpt2Attention<B: Backend> {
     heads: usize,
 }
 
-/// Two dense layers with a GELU between, and dropout: `[N, T, width]` to `[N, T, width]`.
+/// Two dense layers with a GELU between: `[N, T, width]` to `[N, T, width]`. The block that adds the result to its input does so with the
+/// dropout.
 #[derive(Clone, Debug, Module)]
 pub struct Gpt2Mlp<B: Backend> {
     c_fc: Linear<B>,
@@ -249,7 +251,7 @@ impl<B: Backend> Gpt2Transformer<B> {
             for block in &self.h {
                 x = block.forward(&x)?;
             }
-            self.ln_f.forward(&x)
+            self.ln_f.forward_half(&x)
         })
     }
 }
@@ -268,15 +270,16 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
 
 impl<B: Backend> Layer<B> for Gpt2Block<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?)?)?;
-        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
+        let y = self.attn.forward(&self.ln_1.forward_half(x)?)?;
+        let (x, n) = self.ln_2.forward_sum(x, &y, Some(&self.attn.resid_dropout))?;
+        x.residual_add(&self.mlp.forward(&n)?, self.mlp.dropout.draw()?.as_ref())
     }
 }
 
 impl<B: Backend> Layer<B> for Gpt2Attention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let y = self.c_attn.forward(x)?.self_attention(self.heads, true)?;
-        self.resid_dropout.forward(&self.c_proj.forward(&y)?)
+        self.c_proj.forward(&y)
     }
 
     /// The two products of every head, over the pairs of positions that the causal mask allows.
@@ -288,6 +291,6 @@ impl<B: Backend> Layer<B> for Gpt2Attention<B> {
 impl<B: Backend> Layer<B> for Gpt2Mlp<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = self.act.forward(&self.c_fc.forward(x)?)?;
-        self.dropout.forward(&self.c_proj.forward(&x)?)
+        self.c_proj.forward(&x)
     }
 }

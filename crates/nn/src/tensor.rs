@@ -279,6 +279,11 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     fn adds_two_grads(&self) -> bool {
         false
     }
+
+    /// The input whose gradient the rule returns with [`RuleContext::sum`] added to it.
+    fn adds_to(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
@@ -289,6 +294,8 @@ pub struct RuleContext<'a, B: Backend> {
     pub grad: &'a Tensor<B>,
     more: Option<&'a Tensor<B>>,
     output: Option<Tensor<B>>,
+    sum: Option<&'a Tensor<B>>,
+    last: bool,
     needs: &'a [bool],
     mask: ReluMask,
 }
@@ -319,6 +326,17 @@ impl<B: Backend> RuleContext<'_, B> {
     /// [says that it does](Rule::adds_two_grads).
     pub fn more_grad(&self) -> Option<&Tensor<B>> {
         self.more
+    }
+
+    /// The gradient that the input of [`Rule::adds_to`] has from other ops, all of them or none; the gradient that the rule returns for that
+    /// input has to contain it.
+    pub(crate) fn sum(&self) -> Option<&Tensor<B>> {
+        self.sum
+    }
+
+    /// True if the graph is freed by this backward pass, so that the rule may change what it has saved and shares with nobody.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last
     }
 
     /// True if the gradient of input `i` is wanted.
@@ -513,10 +531,16 @@ impl<B: Backend> Saved<B> {
         self.rule.part(i)
     }
 
+    /// See [`Rule::adds_to`].
+    pub(crate) fn adds_to(&self) -> Option<&Arc<Node<B>>> {
+        self.inputs.get(self.rule.adds_to()?)?.as_ref()
+    }
+
     pub(crate) fn apply(
         &self,
         node: &Arc<Node<B>>,
         (grad, more): (&Tensor<B>, Option<&Tensor<B>>),
+        (sum, last): (Option<&Tensor<B>>, bool),
         needs: &[bool],
         mask: ReluMask,
     ) -> Result<Vec<Option<Tensor<B>>>> {
@@ -525,6 +549,8 @@ impl<B: Backend> Saved<B> {
             grad,
             more,
             output,
+            sum,
+            last,
             needs,
             mask,
         };

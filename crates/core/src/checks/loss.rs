@@ -59,3 +59,20 @@ pub fn cross_entropy_grad<R: Runtime>(
     of.holds("g", g, accumulator(dtype), p.rows as usize)?;
     of.holds("dlogits", dlogits, dtype, all)
 }
+
+/// Checks [`LossOps::cross_entropy_grad_in_place`](crate::ops::LossOps::cross_entropy_grad_in_place).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cross_entropy_grad_in_place<R: Runtime>(
+    on: &R,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+    g: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "cross_entropy_grad_in_place");
+    let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
+    of.holds("g", g, accumulator(dtype), p.rows as usize)
+}

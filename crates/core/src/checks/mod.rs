@@ -19,6 +19,7 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod residual;
 mod softmax;
 mod window;
 
@@ -36,6 +37,7 @@ pub use optim::*;
 pub use pool::*;
 pub use random::*;
 pub use reduce::*;
+pub use residual::*;
 pub use softmax::*;
 
 use operands::{Operands, accumulator};

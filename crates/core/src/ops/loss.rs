@@ -96,4 +96,20 @@ pub trait LossOps: Runtime {
         let _ = (p, logits, labels, class_weights, g, dlogits);
         self.unsupported(Op::CrossEntropy)
     }
+
+    /// As [`LossOps::cross_entropy_grad`], written over the logits.
+    ///
+    /// # Errors
+    /// As [`LossOps::cross_entropy_grad`]. The logits are lost then.
+    fn cross_entropy_grad_in_place(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut Self::Buffer,
+        labels: &Self::Buffer,
+        class_weights: Option<&Self::Buffer>,
+        g: &Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, logits, labels, class_weights, g);
+        self.unsupported(Op::CrossEntropy)
+    }
 }

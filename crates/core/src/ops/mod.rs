@@ -23,6 +23,7 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod residual;
 mod softmax;
 
 pub use crate::op::Op;
@@ -40,6 +41,7 @@ pub use optim::*;
 pub use pool::*;
 pub use random::*;
 pub use reduce::*;
+pub use residual::*;
 pub use softmax::*;
 
 use crate::{Error, MAX_RANK, Result, Shape};

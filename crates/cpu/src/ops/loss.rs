@@ -3,13 +3,13 @@
 
 use crate::dispatch::float;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip2_mut};
-use crate::simd::lanes::lanes;
+use crate::simd::lanes::{from_acc, lanes};
 use crate::simd::real::Real;
 use crate::simd::row_reduce::{max_row, sum, sums};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Error, Result, checks};
+use kiln_core::{Buffer, Error, Float, Result, checks};
 
 /// The work of an element relative to one multiplication.
 const COST: usize = 8;
@@ -93,6 +93,22 @@ impl<'a, A: Real> Terms<'a, A> {
         for (dx, &x) in dx.iter_mut().zip(x) {
             *dx = (x - m).exp();
         }
+        self.grad_of_powers(t, g, dx);
+    }
+
+    /// As [`grad`](Terms::grad), over the logits.
+    #[inline(always)]
+    fn grad_in_place(&self, t: usize, g: A, x: &mut [A]) {
+        let m = max_row(x);
+        for x in &mut *x {
+            *x = (*x - m).exp();
+        }
+        self.grad_of_powers(t, g, x);
+    }
+
+    /// The gradient from e^(x − max x), over it.
+    #[inline(always)]
+    fn grad_of_powers(&self, t: usize, g: A, dx: &mut [A]) {
         let s = sum(
             dx,
             #[inline(always)]
@@ -158,6 +174,23 @@ fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A]
     });
 }
 
+fn gradient_in_place<A: Real>(terms: &Terms<'_, A>, labels: &[i32], g: &[A], logits: &mut [A]) {
+    let classes = terms.classes;
+    chunks_mut(logits, classes, COST, |at, logits| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (r, x) in (at / classes..).zip(logits.chunks_exact_mut(classes)) {
+                    match terms.class(labels[r]) {
+                        Some(t) => terms.grad_in_place(t, g[r], x),
+                        None => x.fill(A::ZERO),
+                    }
+                }
+            },
+        );
+    });
+}
+
 /// Returns the labels after checking that each is a class or ignored.
 fn checked<'a>(p: &CrossEntropyParams, labels: &'a CpuBuffer) -> Result<&'a [i32]> {
     let labels = labels.as_slice::<i32>();
@@ -216,5 +249,30 @@ impl LossOps for Cpu {
                 Ok(())
             })
         })
+    }
+
+    fn cross_entropy_grad_in_place(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut CpuBuffer,
+        labels: &CpuBuffer,
+        class_weights: Option<&CpuBuffer>,
+        g: &CpuBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        let labels = checked(p, labels)?;
+        float!(logits.dtype(), T => {
+            let class_weights = class_weights.map(|w| Upcast::new::<T>(self, w)).transpose()?;
+            let terms = Terms::new(p, class_weights.as_ref().map(Upcast::slice));
+            match Upcast::new::<T>(self, logits)? {
+                Upcast::Same(_) => gradient_in_place(&terms, labels, g.as_slice(), logits.as_mut_slice()),
+                Upcast::Copy(mut wide) => {
+                    gradient_in_place(&terms, labels, g.as_slice(), wide.as_mut_slice());
+                    let wide = wide.as_slice::<<T as Float>::Acc>();
+                    chunks_mut(logits.as_mut_slice::<T>(), 1, 1, |at, x| from_acc(&wide[at..at + x.len()], x));
+                }
+            }
+        });
+        Ok(())
     }
 }

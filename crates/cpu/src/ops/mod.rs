@@ -14,4 +14,5 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod residual;
 mod softmax;

@@ -8,6 +8,8 @@ mod batch;
 mod combine;
 mod group;
 
+pub(super) use group::{forward_rows as norm_of_rows, grad_rows as grad_of_rows};
+
 use crate::dispatch::float;
 use crate::scalar::Stored;
 use crate::simd::upcast::{Upcast, write_upcast};
@@ -19,7 +21,12 @@ use kiln_core::ops::{
 use kiln_core::{Buffer, Element, Float, Result, checks};
 
 /// An optional vector of `n` channels in the accumulation type; filled with `value` if absent.
-fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Upcast<'a, T::Acc>> {
+pub(super) fn channels<'a, T: Stored>(
+    cpu: &Cpu,
+    v: Option<&'a CpuBuffer>,
+    n: u64,
+    value: f64,
+) -> Result<Upcast<'a, T::Acc>> {
     match v {
         Some(v) if v.dtype() == <T::Acc as Element>::DTYPE => Ok(Upcast::Same(v.as_slice())),
         Some(v) => Upcast::new::<T>(cpu, v),
@@ -32,7 +39,11 @@ fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f
 }
 
 /// Lets `f` write the channels `y` in the accumulation type; then rounds once if `y` is narrower.
-fn write_channels<T: Stored>(cpu: &Cpu, y: &mut CpuBuffer, f: impl FnOnce(&mut [T::Acc]) -> Result<()>) -> Result<()> {
+pub(super) fn write_channels<T: Stored>(
+    cpu: &Cpu,
+    y: &mut CpuBuffer,
+    f: impl FnOnce(&mut [T::Acc]) -> Result<()>,
+) -> Result<()> {
     match y.dtype() == <T::Acc as Element>::DTYPE {
         true => f(y.as_mut_slice()),
         false => write_upcast::<T>(cpu, y, f),

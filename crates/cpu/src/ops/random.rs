@@ -41,7 +41,7 @@ fn words(key: Key, first: u64, out: &mut [[u32; 4]; TOGETHER]) {
 }
 
 /// Calls `f(first element, words, elements)` for ranges of elements; `f` must be `#[inline(always)]`.
-fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
+pub(super) fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
     const LENGTH: usize = 4 * TOGETHER;
     parallel::chunks_mut(y, LENGTH, DRAW, |at, y| {
         lanes::<T::Acc, _>(

@@ -93,4 +93,18 @@ impl LossOps for Cuda {
         let between = [labels.arg(), maybe(class_weights), g.arg(), dlogits.out()];
         self.cross_entropy_by(&GRAD, p, logits, between)
     }
+
+    fn cross_entropy_grad_in_place(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut CudaBuffer,
+        labels: &CudaBuffer,
+        class_weights: Option<&CudaBuffer>,
+        g: &CudaBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        let logits = &*logits;
+        let between = [labels.arg(), maybe(class_weights), g.arg(), logits.arg()];
+        self.cross_entropy_by(&GRAD, p, logits, between)
+    }
 }

@@ -14,6 +14,7 @@ mod optim;
 mod pool;
 mod random;
 pub mod reduce;
+pub mod residual;
 pub mod softmax;
 mod tensor_tile;
 

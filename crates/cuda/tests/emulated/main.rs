@@ -23,6 +23,7 @@ mod pool;
 mod random;
 mod reduce;
 mod resident;
+mod residual;
 mod resume;
 mod runtime;
 mod softmax;

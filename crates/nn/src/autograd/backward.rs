@@ -211,7 +211,12 @@ pub(super) fn run<B: Backend>(
                 masks: relu.is_some(),
                 masked: masked.remove(&id),
             };
-            let mut grads = saved.apply(&node, (&grad, more.as_ref()), &needs, mask)?;
+            // A watch is told every term of a sum by itself.
+            let sum = saved
+                .adds_to()
+                .filter(|_| relu.is_none() && !create_graph && !watch::is_on());
+            let sum = sum.and_then(|input| pending.get_mut(&input.id())?.take());
+            let mut grads = saved.apply(&node, (&grad, more.as_ref()), (sum.as_ref(), !retain), &needs, mask)?;
             if watch::is_on() {
                 let told = |g: Tensor<B>| g.watched_gradient((node.op(), id), &[&grad]);
                 grads = grads.into_iter().map(|g| g.map(told)).collect();

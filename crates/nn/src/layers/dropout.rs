@@ -1,7 +1,7 @@
 //! Dropout.
 
 use super::Layer;
-use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor};
+use crate::{Backend, Counter, DropoutDraw, Error, Init, Mode, Module, Result, Stream, Tensor};
 
 /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; the identity in evaluation
 /// (`torch.nn.Dropout`; Srivastava et al. 2014).
@@ -46,6 +46,33 @@ impl<B: Backend> Dropout<B> {
             mode: Mode::default(),
             step: Counter::new(init.backend())?,
         })
+    }
+
+    /// The dropout of the next call, for ops that apply it to one of their operands, such as [`Tensor::residual_norm`]; `None` if the
+    /// layer zeroes nothing.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Module, Tensor, layers::Dropout};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut dropout = Dropout::new(&mut Init::new(&cpu, 0), 1.0)?;
+    /// let (x, y) = (Tensor::ones(&cpu, &[3], DType::F32)?, Tensor::ones(&cpu, &[3], DType::F32)?);
+    /// assert_eq!(x.residual_add(&y, dropout.draw()?.as_ref())?.to_vec::<f32>()?, [1.0; 3]);
+    /// dropout.eval();
+    /// assert!(dropout.draw()?.is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn draw(&self) -> Result<Option<DropoutDraw<B>>> {
+        if !self.is_active() {
+            return Ok(None);
+        }
+        Ok(Some(DropoutDraw {
+            p: self.p,
+            stream: self.stream,
+            step: self.step.tick()?,
+        }))
     }
 
     /// True if the layer zeroes elements: in training, unless `p` is 0.

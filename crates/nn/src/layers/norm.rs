@@ -1,7 +1,7 @@
 //! Norms within a sample: layer, RMS, group and instance norm.
 
-use super::{Layer, check_eps};
-use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
+use super::{Dropout, Layer, check_eps};
+use crate::{Backend, DType, Error, Init, Module, Param, Result, Tensor, autocast_dtype, trace};
 use std::marker::PhantomData;
 
 /// Layer norm over the last dimensions (Ba et al. 2016; `torch.nn.LayerNorm`): the output has the shape of the input.
@@ -205,6 +205,73 @@ impl<B: Backend> LayerNorm<B> {
             affine: true,
             backend: PhantomData,
         }
+    }
+}
+
+#[compiled_once]
+impl<B: Backend> LayerNorm<B> {
+    /// The norm of `x` as products read it: inside of [`autocast`](crate::autocast) in its half, computed in f32 and rounded once, where
+    /// [`forward`](Layer::forward) gives f32; elsewhere the same.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Tensor, autocast, layers::LayerNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let norm = LayerNorm::new(&mut Init::new(&cpu, 0), &[8])?;
+    /// let x = Tensor::ones(&cpu, &[2, 8], DType::F32)?;
+    /// assert_eq!(autocast(DType::BF16, || norm.forward_half(&x))?.dtype(), DType::BF16);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::layer_norm`].
+    pub fn forward_half(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || match (&self.weight, &self.bias, self.shape.len()) {
+            (Some(weight), Some(bias), 1) => Ok(x.residual_norm(None, weight, bias, self.eps)?.1),
+            _ => {
+                let n = self.call(x)?;
+                let half = autocast_dtype().filter(|_| n.dtype() != DType::F64);
+                n.to_dtype(half.unwrap_or(n.dtype()))
+            }
+        })
+    }
+
+    /// The sum of a residual stream `x` and what a branch adds to it, with dropout if there is a layer of it, and its norm as [`LayerNorm::forward_half`]: in one
+    /// pass both ways where the norm is over one dimension with scale and shift. See [`Tensor::residual_norm`].
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::{Dropout, LayerNorm}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (norm, dropout) = (LayerNorm::new(init, &[4])?, Dropout::new(init, 0.0)?);
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[1, 4])?;
+    /// let (sum, normed) = norm.forward_sum(&x, &x, Some(&dropout))?;
+    /// assert_eq!(sum.to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
+    /// assert_eq!(normed.to_vec::<f32>()?, norm.forward(&sum)?.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::residual_norm`].
+    pub fn forward_sum(
+        &self,
+        x: &Tensor<B>,
+        y: &Tensor<B>,
+        dropout: Option<&Dropout<B>>,
+    ) -> Result<(Tensor<B>, Tensor<B>)> {
+        let drawn = dropout.map(Dropout::draw).transpose()?.flatten();
+        let drawn = drawn.as_ref();
+        let (Some(weight), Some(bias), 1) = (&self.weight, &self.bias, self.shape.len()) else {
+            let sum = x.residual_add(y, drawn)?;
+            let normed = self.forward_half(&sum)?;
+            return Ok((sum, normed));
+        };
+        let mut sum = x.clone();
+        let normed = trace::scope(self, x, || {
+            let (s, n) = x.residual_norm(Some((y, drawn)), weight, bias, self.eps)?;
+            sum = s;
+            Ok(n)
+        })?;
+        Ok((sum, normed))
     }
 }
 

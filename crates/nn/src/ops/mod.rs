@@ -20,6 +20,7 @@ mod norm;
 mod pool;
 pub(crate) mod random;
 mod reduce;
+mod residual;
 mod softmax;
 
 pub use attention::AttentionOptions;
@@ -28,3 +29,4 @@ pub use fft::FftNorm;
 pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
 pub(crate) use norm::{Behind, RunningStats};
 pub(crate) use reduce::acc_dtype;
+pub use residual::DropoutDraw;

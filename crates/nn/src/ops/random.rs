@@ -34,11 +34,12 @@ struct Dropout<B: Backend> {
 
 impl<B: Backend> Rule<B> for Dropout<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(apply(&self.p, &self.step, cx.grad)?)])
+        Ok(vec![Some(drop_at(&self.p, &self.step, cx.grad)?)])
     }
 }
 
-fn apply<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+/// Dropout of the call that `step` belongs to.
+pub(super) fn drop_at<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let y = if x.has_op(Op::Dropout) {
         let mut y = x.alloc_like(*x.shape())?;
         x.backend().dropout(p, step.buffer(), x.buffer(), &mut y)?;
@@ -199,7 +200,7 @@ impl<B: Backend> Tensor<B> {
         let key = rng.next_key();
         let p = dropped(p, self.size(), key)?;
         let step = Indices::from_slice(self.backend(), &[key.step as i32], &[])?;
-        apply(&p, &step, self)
+        drop_at(&p, &step, self)
     }
 
     /// As [`Tensor::dropout`], for use in custom layers: the random numbers are those of the layer's stream
@@ -222,7 +223,7 @@ impl<B: Backend> Tensor<B> {
     pub fn dropout_at(&self, p: f64, stream: Stream, step: &Indices<B>) -> Result<Tensor<B>> {
         let p = dropped(p, self.size(), stream.key(0))?;
         check_step("dropout", step)?;
-        apply(&p, step, self)
+        drop_at(&p, step, self)
     }
 
     /// Standard normal numbers, for use in custom layers: as [`Tensor::randn`], but drawn from the layer's stream

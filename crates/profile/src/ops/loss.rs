@@ -41,4 +41,20 @@ impl<B: Backend> LossOps for Profiled<B> {
             |b| b.cross_entropy_grad(p, logits, labels, class_weights, g, dlogits),
         )
     }
+
+    fn cross_entropy_grad_in_place(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut B::Buffer,
+        labels: &B::Buffer,
+        class_weights: Option<&B::Buffer>,
+        g: &B::Buffer,
+    ) -> Result<()> {
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
+        let cost = moved(read + bytes(logits));
+        self.op("cross_entropy_grad", cost, elements(logits), |b| {
+            b.cross_entropy_grad_in_place(p, logits, labels, class_weights, g)
+        })
+    }
 }

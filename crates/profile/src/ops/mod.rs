@@ -14,6 +14,7 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod residual;
 mod softmax;
 
 use crate::backend::bytes;

@@ -17,4 +17,5 @@ pub mod optim;
 pub mod pool;
 pub mod random;
 pub mod reduce;
+pub mod residual;
 pub mod softmax;

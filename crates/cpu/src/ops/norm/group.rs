@@ -18,7 +18,7 @@ use kiln_core::ops::GroupNormParams;
 type Stats<'a, A> = (&'a [A], &'a [A]);
 
 /// Layer and RMS norm: every group is one row of `width`.
-pub(super) fn forward_rows<A: Real>(
+pub(in crate::ops) fn forward_rows<A: Real>(
     p: &GroupNormParams,
     x: &[A],
     (scale, shift): Affine<'_, A>,
@@ -65,7 +65,7 @@ pub(super) fn forward_rows<A: Real>(
 }
 
 /// The gradient of [`forward_rows`]: one pass over each sample writes its `dx` and adds to the sums over samples.
-pub(super) fn grad_rows<A: Real>(
+pub(in crate::ops) fn grad_rows<A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
     (x, g): (&[A], &[A]),

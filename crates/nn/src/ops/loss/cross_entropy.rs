@@ -5,6 +5,7 @@ use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{CrossEntropyParams, Op};
+use std::sync::{Arc, Mutex};
 
 /// The options of `torch.nn.CrossEntropyLoss`.
 ///
@@ -43,7 +44,8 @@ impl<B: Backend> Default for CrossEntropyOptions<'_, B> {
 /// The rule of the fused loss, whose output is the loss of each row in the accumulation dtype: so a loss scale is part of the
 /// incoming gradient before the gradient of half-precision logits is rounded.
 struct CrossEntropy<B: Backend> {
-    logits: Tensor<B>,
+    /// Taken by the last backward pass, which writes the gradient over them where nobody else has them.
+    logits: Mutex<Option<Tensor<B>>>,
     labels: Indices<B>,
     weight: Option<Tensor<B>>,
     p: CrossEntropyParams,
@@ -51,22 +53,35 @@ struct CrossEntropy<B: Backend> {
 
 impl<B: Backend> Rule<B> for CrossEntropy<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        // The lock is held only during the exchange, so a panic cannot have left the value half-changed.
+        let mut held = self.logits.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let last = cx.is_last() && !is_grad_enabled();
+        let logits = if last { held.take() } else { held.clone() };
+        drop(held);
+        let Some(x) = logits else {
+            return Err(Error::GraphFreed { op: "cross_entropy" });
+        };
         if is_grad_enabled() {
-            return vjp(&[&self.logits], cx.grad, |t| {
+            return vjp(&[&x], cx.grad, |t| {
                 Ok(composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)?.0)
             });
         }
-        let x = &self.logits;
-        let mut dx = x.alloc_like(*x.shape())?;
-        x.backend().cross_entropy_grad(
-            &self.p,
-            x.buffer(),
+        let tracked = x;
+        let mut x = tracked.detach();
+        drop(tracked);
+        let backend = x.backend().clone();
+        let (labels, weight, g) = (
             self.labels.buffer(),
             self.weight.as_ref().map(Tensor::buffer),
             cx.grad.buffer(),
-            &mut dx,
-        )?;
-        Ok(vec![Some(Tensor::from_buffer(x.backend(), dx, *x.shape()))])
+        );
+        if last && Arc::strong_count(x.memory()) == 1 {
+            backend.cross_entropy_grad_in_place(&self.p, x.buffer_mut()?, labels, weight, g)?;
+            return Ok(vec![Some(x)]);
+        }
+        let mut dx = x.alloc_like(*x.shape())?;
+        backend.cross_entropy_grad(&self.p, x.buffer(), labels, weight, g, &mut dx)?;
+        Ok(vec![Some(Tensor::from_buffer(&backend, dx, *x.shape()))])
     }
 }
 
@@ -236,7 +251,7 @@ impl<B: Backend> Tensor<B> {
             &mut weight,
         )?;
         let loss = Tensor::from_buffer(self.backend(), loss, rows).record(OP, &[self], || CrossEntropy {
-            logits: self.clone(),
+            logits: Mutex::new(Some(self.clone())),
             labels: labels.clone(),
             weight: options.weight.cloned(),
             p,

@@ -3,7 +3,7 @@
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;
 use kiln_core::Backend;
-use kiln_core::DType::{F32, I32};
+use kiln_core::DType::{BF16, F32, I32};
 use kiln_core::ops::*;
 
 pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
@@ -24,7 +24,45 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
             .small(field!(GroupNormParams, rms));
         call.free(field!(GroupNormParams, pad))
     };
+    let residual = ResidualParams::new("residual_norm", &shape(&[6, 4]), 1e-5).expect("rows");
+    let (half, step) = ((BF16, 24), (I32, 1));
+    let of_residual = |call: Call<B>| {
+        let call = call
+            .free(field!(ResidualParams, eps))
+            .free(field!(ResidualParams, drop));
+        let call = call
+            .free(field!(ResidualParams, seed))
+            .free(field!(ResidualParams, stream));
+        call.free(field!(ResidualParams, pad))
+    };
+    let r = (F32, 6);
     vec![
+        of_residual(call(
+            "residual_add",
+            residual,
+            [half, half, step, half],
+            |on: &B, p, [x, y, step, s]| on.residual_add(p, x, y, Some(step), s),
+        )),
+        of_residual(call(
+            "residual_add_grad",
+            residual,
+            [half, step, half],
+            |on: &B, p, [g, step, dy]| on.residual_add_grad(p, g, Some(step), dy),
+        )),
+        of_residual(call(
+            "residual_norm",
+            residual,
+            [t, t, step, c, c, t, t, r, r],
+            |on: &B, p, [x, y, step, a, b, s, n, m, r]| on.residual_norm(p, x, Some((y, s)), Some(step), a, b, n, m, r),
+        )),
+        of_residual(call(
+            "residual_norm_grad",
+            residual,
+            [t, c, r, r, t, t, step, t, t, c, c],
+            |on: &B, p, [s, a, m, r, g, sum, step, ds, dy, da, db]| {
+                on.residual_norm_grad(p, s, a, m, r, g, Some(sum), Some(step), ds, Some(dy), da, db)
+            },
+        )),
         of_batch(call(
             "batch_norm_eval",
             batch,

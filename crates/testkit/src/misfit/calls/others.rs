@@ -40,6 +40,12 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
             [(F32, 12), (I32, 3), (F32, 4), (F32, 3), (F32, 12)],
             |on: &B, p, [x, labels, w, g, dx]| on.cross_entropy_grad(p, x, labels, Some(w), g, dx),
         )),
+        of_loss(call(
+            "cross_entropy_grad_in_place",
+            loss,
+            [(F32, 12), (I32, 3), (F32, 4), (F32, 3)],
+            |on: &B, p, [x, labels, w, g]| on.cross_entropy_grad_in_place(p, x, labels, Some(w), g),
+        )),
         of_random(call("random", random, [(I32, 1), (F32, 5)], |on: &B, p, [s, y]| {
             on.random(p, s, y)
         }))

@@ -1,0 +1,81 @@
+//! Sums of a residual stream and their layer norm, profiled.
+
+use super::{elements, moved, optional};
+use crate::backend::{Profiled, bytes};
+use kiln_core::ops::{ResidualOps, ResidualParams};
+use kiln_core::{Backend, Result, checks};
+
+impl<B: Backend> ResidualOps for Profiled<B> {
+    fn residual_add(
+        &self,
+        p: &ResidualParams,
+        x: &B::Buffer,
+        y: &B::Buffer,
+        step: Option<&B::Buffer>,
+        s: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::residual_add(self, p, x, y, step, s)?;
+        let cost = moved(bytes(x) + bytes(y) + bytes(s));
+        self.op("residual_add", cost, elements(s), |b| b.residual_add(p, x, y, step, s))
+    }
+
+    fn residual_add_grad(
+        &self,
+        p: &ResidualParams,
+        g: &B::Buffer,
+        step: Option<&B::Buffer>,
+        dy: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::residual_add_grad(self, p, g, step, dy)?;
+        let cost = moved(bytes(g) + bytes(dy));
+        self.op("residual_add_grad", cost, elements(dy), |b| {
+            b.residual_add_grad(p, g, step, dy)
+        })
+    }
+
+    fn residual_norm(
+        &self,
+        p: &ResidualParams,
+        x: &B::Buffer,
+        branch: Option<(&B::Buffer, &mut B::Buffer)>,
+        step: Option<&B::Buffer>,
+        scale: &B::Buffer,
+        shift: &B::Buffer,
+        n: &mut B::Buffer,
+        mean: &mut B::Buffer,
+        rstd: &mut B::Buffer,
+    ) -> Result<()> {
+        let of = branch.as_ref().map(|(y, s)| (*y, &**s));
+        checks::residual_norm(self, p, x, of, step, scale, shift, n, mean, rstd)?;
+        let vectors = bytes(scale) + bytes(shift) + bytes(mean) + bytes(rstd);
+        let sum = of.map_or(0, |(y, s)| bytes(y) + bytes(s));
+        let cost = moved(bytes(x) + sum + bytes(n) + vectors);
+        self.op("residual_norm", cost, elements(n), |b| {
+            b.residual_norm(p, x, branch, step, scale, shift, n, mean, rstd)
+        })
+    }
+
+    fn residual_norm_grad(
+        &self,
+        p: &ResidualParams,
+        s: &B::Buffer,
+        scale: &B::Buffer,
+        mean: &B::Buffer,
+        rstd: &B::Buffer,
+        g: &B::Buffer,
+        sum: Option<&B::Buffer>,
+        step: Option<&B::Buffer>,
+        ds: &mut B::Buffer,
+        dy: Option<&mut B::Buffer>,
+        dscale: &mut B::Buffer,
+        dshift: &mut B::Buffer,
+    ) -> Result<()> {
+        let branch = dy.as_deref();
+        checks::residual_norm_grad(self, p, s, scale, mean, rstd, g, sum, step, ds, branch, dscale, dshift)?;
+        let vectors = bytes(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
+        let tensors = bytes(s) + bytes(g) + optional(sum) + bytes(ds) + optional(branch);
+        self.op("residual_norm_grad", moved(tensors + vectors), elements(ds), |b| {
+            b.residual_norm_grad(p, s, scale, mean, rstd, g, sum, step, ds, dy, dscale, dshift)
+        })
+    }
+}
