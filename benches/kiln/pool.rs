@@ -22,7 +22,9 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     let mut group = c.benchmark_group("max-pool");
     group.throughput(Throughput::Elements(x_shape.size() as u64));
     measure(&mut group, "forward-b32", || cpu.max_pool(&p, &x, &mut y, &mut index));
-    measure(&mut group, "grad-b32", || cpu.max_pool_grad(&p, &g, None, &index, &mut dx));
+    measure(&mut group, "grad-b32", || {
+        cpu.max_pool_grad(&p, &g, None, &index, &mut dx)
+    });
     group.finish();
     Ok(())
 }

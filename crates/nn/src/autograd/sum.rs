@@ -148,7 +148,8 @@ impl<B: Backend> Sum<B> {
 
     /// Takes the sum of the terms so far out, for an op that adds it to the next one; `None` if it is not in the dtype of the gradients.
     pub(super) fn take(&mut self) -> Option<Tensor<B>> {
-        let whole = self.parts.is_empty() && self.apart.is_none() && self.total.as_ref().map(Tensor::dtype) == self.dtype;
+        let whole =
+            self.parts.is_empty() && self.apart.is_none() && self.total.as_ref().map(Tensor::dtype) == self.dtype;
         if whole { self.total.take() } else { None }
     }
 
