@@ -164,7 +164,10 @@ fn models_are_listed_with_their_recipes() {
             "gpt-mini",
             "vae",
             "wgan-gp",
-            "mlp"
+            "mlp",
+            "resnet50",
+            "gpt2",
+            "bert-base"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
