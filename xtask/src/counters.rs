@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Only kernels with this in their name
     #[arg(long, value_name = "WORD")]
     kernel: Option<String>,
-    /// What `kiln train` is given
+    /// The arguments of `kiln train`
     #[arg(
         value_name = "TRAIN",
         trailing_var_arg = true,
@@ -66,7 +66,7 @@ impl Traffic {
     }
 }
 
-/// What all launches of a kernel did.
+/// The sums over all launches of a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kernel {
     launches: u64,

@@ -8,7 +8,7 @@ use std::process::Command;
 /// The memory of the device that is emulated, that of an H100.
 const MEMORY: u64 = 80_000_000_000;
 
-/// What a run wrote.
+/// The files of a run.
 pub(crate) struct Trained {
     /// The launch trace.
     pub(crate) trace: String,

@@ -20,6 +20,7 @@ mod launch;
 mod ops;
 mod own;
 mod runtime;
+mod tensor_tile;
 mod transfer;
 
 pub use buffer::CudaBuffer;

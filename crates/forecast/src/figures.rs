@@ -1,10 +1,10 @@
-//! What the machine code of each kernel asks of a GPU: the table that `cargo xtask machine-code --table` writes.
+//! The figures of the machine code of each kernel: the table that `cargo xtask machine-code --table` writes.
 
 use std::collections::HashMap;
 
 const TABLE: &str = include_str!("../data/kernels.tsv");
 
-/// What one warp issues on a way through code.
+/// The instructions that one warp issues on a way through code.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// All instructions.
@@ -67,7 +67,7 @@ impl Table {
     /// The table of Kiln's kernels.
     ///
     /// # Errors
-    /// What is wrong with a line, which this crate's tests exclude.
+    /// A line that cannot be read, which this crate's tests exclude.
     pub fn known() -> Result<Table, String> {
         Table::parse(TABLE)
     }

@@ -1,4 +1,4 @@
-//! What a launch of one of Kiln's kernels asks for, from its arguments and the figures of its machine code.
+//! The work of a launch of one of Kiln's kernels, from its arguments and the figures of its machine code.
 
 use crate::figures::{Counts, Figures};
 use crate::launches::{Arg, Launch};
@@ -210,7 +210,7 @@ fn unknown() -> Figures {
     }
 }
 
-/// What a launch asks for on an architecture.
+/// The work of a launch on an architecture.
 pub fn work(launch: &Launch, figures: Option<&Figures>, sm: u32) -> Work {
     let stand_in = unknown();
     let figures = figures.unwrap_or(&stand_in);

@@ -27,7 +27,7 @@ pub struct Exponents {
     pub memory: f64,
 }
 
-/// What a launch waits for most.
+/// The part of a GPU that a launch waits for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -73,7 +73,7 @@ impl Bound {
 pub struct Modelled {
     /// All of it.
     pub seconds: f64,
-    /// What it waits for most.
+    /// The part that it waits for most.
     pub bound: Bound,
     /// The least that it would take if its busiest part did nothing but its own work.
     pub floor: f64,

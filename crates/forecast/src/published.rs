@@ -109,7 +109,7 @@ pub fn rows() -> Result<Vec<Row>, Error> {
 }
 
 impl Row {
-    /// What the model says, divided by what was measured, less one.
+    /// The modelled time divided by the measured one, less one.
     pub fn error(&self, exponents: &Exponents) -> f64 {
         modelled(&self.work, &self.gpu, exponents).seconds / self.seconds - 1.0
     }

@@ -9,7 +9,7 @@ use crate::tables::Gpu;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a step asks of a GPU.
+/// The work of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Launches of kernels in their order.
@@ -38,7 +38,7 @@ impl Step {
     /// driver, of which the last graph is the step.
     ///
     /// # Errors
-    /// What cannot be read; a log and a trace of different steps.
+    /// A log or a trace that cannot be read; a log and a trace of different steps.
     pub fn read(log: &str, trace: &str) -> Result<Step, String> {
         let mut step = Step::default();
         let (mut graph, mut kernels) = (None, 0);
@@ -91,7 +91,7 @@ pub struct Share {
     pub seconds: f64,
     /// The least that they would take if their busiest part did nothing but its own work.
     pub floor: f64,
-    /// What they wait for most.
+    /// The part of the GPU that they wait for most.
     pub bound: Bound,
 }
 

@@ -9,7 +9,7 @@ const CARDS: &str = include_str!("../data/cards.toml");
 /// The lowest architecture that Kiln has kernels for.
 pub const LOWEST: u32 = 80;
 
-/// What is wrong with a table or a name of a card.
+/// A fault of a table, or a card that is not in it.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error {
     /// A table that cannot be read.
@@ -48,7 +48,7 @@ pub enum Error {
     },
 }
 
-/// What an SM does in a clock. `data/architectures.toml` has the source of each number.
+/// The work that an SM does in a clock. `data/architectures.toml` has the source of each number.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {

@@ -1,8 +1,8 @@
-//! What a launch asks of a GPU.
+//! The work of a launch: what it asks of the parts of a GPU.
 
 use serde::Deserialize;
 
-/// What one warp asks of its SM, in one turn of a loop or on the way around the loops.
+/// The work of one warp, in one turn of a loop or on the way around the loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Turn {
@@ -29,7 +29,7 @@ pub enum Waits {
     /// Nothing is loaded from global memory.
     #[default]
     Never,
-    /// What is loaded is used so many turns later, so that a turn takes a part of the latency at least.
+    /// Loads are used so many turns later, so that a turn takes a part of the latency at least.
     Ahead(f64),
     /// Nothing else is done until the load is answered, so many times a turn.
     Exposed(f64),
@@ -77,13 +77,13 @@ pub struct Work {
     pub turns: f64,
     /// One turn of one warp.
     pub turn: Turn,
-    /// What a warp does outside of the loop.
+    /// The work of a warp outside of the loop.
     pub outside: Turn,
     /// How the loop waits for memory.
     pub waits: Waits,
     /// How the parts of the SM overlap in the loop.
     pub overlap: Overlap,
-    /// What tensor cores multiply.
+    /// The operands of tensor cores.
     pub tensor: Tensor,
     /// Different bytes of global memory that the launch reads and writes.
     pub bytes: f64,

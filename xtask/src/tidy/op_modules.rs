@@ -114,6 +114,9 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
 
 /// The family of core that a module belongs to, `conv` for `conv_tiled`; the module itself if there is none.
 fn family(module: &str, core: &BTreeSet<String>) -> String {
+    if core.contains(module) {
+        return module.to_string();
+    }
     let owner = core.iter().find(|f| {
         module
             .strip_prefix(f.as_str())

@@ -174,8 +174,18 @@ impl ResidualOps for Cpu {
         mean: &mut CpuBuffer,
         rstd: &mut CpuBuffer,
     ) -> Result<()> {
-        let of = branch.as_ref().map(|(y, s)| (*y, &**s));
-        checks::residual_norm(self, p, x, of, step, scale, shift, n, mean, rstd)?;
+        checks::residual_norm(
+            self,
+            p,
+            x,
+            branch.as_ref().map(|(y, s)| (*y, &**s)),
+            step,
+            scale,
+            shift,
+            n,
+            mean,
+            rstd,
+        )?;
         if x.is_empty() {
             return Ok(());
         }
@@ -212,8 +222,21 @@ impl ResidualOps for Cpu {
         dscale: &mut CpuBuffer,
         dshift: &mut CpuBuffer,
     ) -> Result<()> {
-        let branch = dy.as_deref();
-        checks::residual_norm_grad(self, p, s, scale, mean, rstd, g, sum, step, ds, branch, dscale, dshift)?;
+        checks::residual_norm_grad(
+            self,
+            p,
+            s,
+            scale,
+            mean,
+            rstd,
+            g,
+            sum,
+            step,
+            ds,
+            dy.as_deref(),
+            dscale,
+            dshift,
+        )?;
         if s.is_empty() {
             dscale.bytes_mut().fill(0);
             dshift.bytes_mut().fill(0);

@@ -5,7 +5,7 @@
 //! [`Cuda::matmul_plan`] says which variant an op takes; [`Cuda::matmul_with`] takes a given one, for benches, tests and
 //! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
-mod fastest;
+mod choose;
 mod few;
 mod plan;
 mod weight_grad;

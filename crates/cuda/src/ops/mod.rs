@@ -16,7 +16,6 @@ mod random;
 pub mod reduce;
 pub mod residual;
 pub mod softmax;
-mod tensor_tile;
 
 use kiln_core::DType;
 use kiln_kernels::{Kernel, PerFloat};

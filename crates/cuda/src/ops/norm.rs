@@ -181,7 +181,7 @@ fn columns_of(p: &BatchNormParams) -> GroupNormParams {
 /// Scale and shift, where there are any.
 pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 
-/// What else the forward pass of batch norm has than that of group norm.
+/// The operands that the forward pass of batch norm has beside those of group norm.
 #[derive(Default)]
 struct OfBatch<'a> {
     residual: Option<&'a CudaBuffer>,

@@ -178,8 +178,18 @@ impl Cuda {
         n: &mut CudaBuffer,
         (mean, rstd): (&mut CudaBuffer, &mut CudaBuffer),
     ) -> Result<()> {
-        let of = branch.as_ref().map(|(y, s)| (*y, &**s));
-        checks::residual_norm(self, p, x, of, step, scale, shift, n, mean, rstd)?;
+        checks::residual_norm(
+            self,
+            p,
+            x,
+            branch.as_ref().map(|(y, s)| (*y, &**s)),
+            step,
+            scale,
+            shift,
+            n,
+            mean,
+            rstd,
+        )?;
         takes(algorithm, p)?;
         if x.is_empty() {
             return Ok(());
@@ -223,8 +233,21 @@ impl Cuda {
         dy: Option<&mut CudaBuffer>,
         (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
     ) -> Result<()> {
-        let branch = dy.as_deref();
-        checks::residual_norm_grad(self, p, s, scale, mean, rstd, g, sum, step, ds, branch, dscale, dshift)?;
+        checks::residual_norm_grad(
+            self,
+            p,
+            s,
+            scale,
+            mean,
+            rstd,
+            g,
+            sum,
+            step,
+            ds,
+            dy.as_deref(),
+            dscale,
+            dshift,
+        )?;
         takes(algorithm, p)?;
         let p = &with_affine(p, scale);
         let each = p.rows.div_ceil(PARTS).max(ROWS);
@@ -338,8 +361,18 @@ impl ResidualOps for Cuda {
         mean: &mut CudaBuffer,
         rstd: &mut CudaBuffer,
     ) -> Result<()> {
-        let of = branch.as_ref().map(|(y, s)| (*y, &**s));
-        checks::residual_norm(self, p, x, of, step, scale, shift, n, mean, rstd)?;
+        checks::residual_norm(
+            self,
+            p,
+            x,
+            branch.as_ref().map(|(y, s)| (*y, &**s)),
+            step,
+            scale,
+            shift,
+            n,
+            mean,
+            rstd,
+        )?;
         let algorithm = Algorithm::choose(p.width);
         self.residual_norm_with(algorithm, p, x, branch, step, (scale, shift), n, (mean, rstd))
     }
@@ -359,8 +392,21 @@ impl ResidualOps for Cuda {
         dscale: &mut CudaBuffer,
         dshift: &mut CudaBuffer,
     ) -> Result<()> {
-        let branch = dy.as_deref();
-        checks::residual_norm_grad(self, p, s, scale, mean, rstd, g, sum, step, ds, branch, dscale, dshift)?;
+        checks::residual_norm_grad(
+            self,
+            p,
+            s,
+            scale,
+            mean,
+            rstd,
+            g,
+            sum,
+            step,
+            ds,
+            dy.as_deref(),
+            dscale,
+            dshift,
+        )?;
         let algorithm = Algorithm::choose(p.width);
         self.residual_norm_grad_with(
             algorithm,

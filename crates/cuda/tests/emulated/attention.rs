@@ -176,7 +176,7 @@ fn tiles_of_any_size_agree() {
     agree(&cuda, [1, 200, 1, 32], false, &halves[1..]);
 }
 
-/// What the tensor kernels do not take: f32, odd widths, wide heads.
+/// Calls that the tensor kernels do not take: f32, odd widths, wide heads.
 #[test]
 fn plain_kernels_agree() {
     let cuda = cuda();

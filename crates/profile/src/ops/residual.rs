@@ -45,8 +45,19 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
     ) -> Result<()> {
+        checks::residual_norm(
+            self,
+            p,
+            x,
+            branch.as_ref().map(|(y, s)| (*y, &**s)),
+            step,
+            scale,
+            shift,
+            n,
+            mean,
+            rstd,
+        )?;
         let of = branch.as_ref().map(|(y, s)| (*y, &**s));
-        checks::residual_norm(self, p, x, of, step, scale, shift, n, mean, rstd)?;
         let vectors = bytes(scale) + bytes(shift) + bytes(mean) + bytes(rstd);
         let sum = of.map_or(0, |(y, s)| bytes(y) + bytes(s));
         let cost = moved(bytes(x) + sum + bytes(n) + vectors);
@@ -70,8 +81,22 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         dscale: &mut B::Buffer,
         dshift: &mut B::Buffer,
     ) -> Result<()> {
+        checks::residual_norm_grad(
+            self,
+            p,
+            s,
+            scale,
+            mean,
+            rstd,
+            g,
+            sum,
+            step,
+            ds,
+            dy.as_deref(),
+            dscale,
+            dshift,
+        )?;
         let branch = dy.as_deref();
-        checks::residual_norm_grad(self, p, s, scale, mean, rstd, g, sum, step, ds, branch, dscale, dshift)?;
         let vectors = bytes(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
         let tensors = bytes(s) + bytes(g) + optional(sum) + bytes(ds) + optional(branch);
         self.op("residual_norm_grad", moved(tensors + vectors), elements(ds), |b| {

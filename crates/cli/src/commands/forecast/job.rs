@@ -1,4 +1,4 @@
-//! What was asked, and what came of it for each card.
+//! The job that was asked for, and its forecast on each card.
 
 use kiln_forecast::{Gpu, Step, Time};
 
@@ -22,7 +22,7 @@ impl Forecast {
     }
 }
 
-/// What was asked for beside the cards.
+/// Everything that was asked for beside the cards.
 pub(super) struct Job {
     pub(super) model: String,
     pub(super) batch: u64,

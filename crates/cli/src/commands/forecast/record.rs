@@ -14,7 +14,7 @@ const STEPS: u32 = 4;
 /// Memory of a device on which a step is recorded so that its needs are known, whatever a card has.
 pub(super) const ENOUGH: u64 = 1 << 42;
 
-/// What came of a run.
+/// The outcome of a run.
 pub(super) enum Recorded {
     /// The step.
     Step(Step),

@@ -6,7 +6,7 @@ use kiln_forecast::{Table, published};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// What a card makes of the job.
+/// The rates of a card at the job.
 struct Rates {
     per_second: f64,
     /// Dollars for a million samples.

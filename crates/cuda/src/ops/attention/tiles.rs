@@ -1,4 +1,4 @@
-//! What the kernels of attention are made for: tiles, shared memory, and their grids.
+//! The tiles, the shared memory and the grids of the kernels of attention.
 
 use crate::ops::instance;
 use kiln_core::{DType, Error, Result};
@@ -13,7 +13,7 @@ const TENSOR_THREADS: u32 = 128;
 /// The widest vectors that the kernels on tensor cores take.
 pub(super) const WIDEST: u64 = 256;
 
-/// What a kernel on tensor cores is made for, as in the table of kernels/src/attention_tensor_grad.cuh.
+/// The sizes that a kernel on tensor cores is made for, as in the table of kernels/src/attention_tensor_grad.cuh.
 pub(super) struct Tile {
     /// Columns of its vectors.
     width: u64,

@@ -1,6 +1,6 @@
 //! The kernel variants of a convolution, by name.
 
-use crate::ops::tensor_tile::TensorTile as Shape;
+use crate::tensor_tile::TensorTile as Shape;
 
 /// The three ops of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! The choice of a kernel for a convolution, by its shape, its dtype and the device.
 
 use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
-use super::padded::padded;
 use crate::Options;
-use crate::ops::tensor_tile::{part_counts, parts_clocks};
+use crate::tensor_tile::{part_counts, parts_clocks};
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;
 
@@ -246,6 +245,14 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     ];
     let found = candidates.iter().find(|(a, wanted)| *wanted && a.fits(pass, p, dtype));
     found.map_or(Algorithm::Naive, |&(a, _)| a)
+}
+
+/// The convolution with input channels of 16 bytes, to which fewer are padded.
+pub(super) fn padded(p: &ConvParams, dtype: DType) -> ConvParams {
+    ConvParams {
+        in_channels: (16 / dtype.size()) as u32,
+        ..*p
+    }
 }
 
 /// The tile of the least modelled time for a convolution on tensor cores.

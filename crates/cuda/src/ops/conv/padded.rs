@@ -1,7 +1,7 @@
 //! Convolutions of few input channels on tensor cores: the channels of input and weight are padded to 16 bytes with zeros first.
 
 use super::algorithm::{Algorithm, Pass};
-use super::choose::{product, tensor_parts, tensor_tile};
+use super::choose::{padded, product, tensor_parts, tensor_tile};
 use super::launch::{WAVES, geometry, tiles};
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;
@@ -10,14 +10,6 @@ use kiln_core::ops::ConvParams;
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::conv_pad as kernels;
-
-/// The convolution with the padded channels.
-pub(super) fn padded(p: &ConvParams, dtype: DType) -> ConvParams {
-    ConvParams {
-        in_channels: (16 / dtype.size()) as u32,
-        ..*p
-    }
-}
 
 impl Cuda {
     pub(super) fn padded_forward(

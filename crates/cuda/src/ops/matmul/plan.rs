@@ -1,7 +1,6 @@
-//! The choice of a kernel for a product, and of the number of its parts.
+//! The kernels for a product, and plans: one of them, and the number of parts of the summed dimension.
 
-use super::fastest::fastest;
-use crate::ops::tensor_tile::TensorTile;
+use crate::tensor_tile::TensorTile;
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
@@ -122,9 +121,6 @@ pub struct Plan {
 const STEP: u64 = 32;
 /// The shortest part of k: with shorter ones, writing and reading partial sums costs more than the parts save.
 pub(super) const SHORTEST_PART: u64 = 256;
-/// Blocks for each multiprocessor that a split product of f32 aims at: small tiles leave room for several.
-const BLOCKS_EACH: u64 = 2;
-
 impl Plan {
     /// A plan to compute by `algorithm`, in one part.
     pub fn new(algorithm: Algorithm) -> Self {
@@ -146,46 +142,6 @@ impl Plan {
     /// The most parts of the summed dimension.
     pub fn splits(self) -> u32 {
         self.splits
-    }
-
-    /// The plan for a product on a device with this many multiprocessors. A batch of A times one B counts as one product
-    /// of all rows, which is how it is computed.
-    ///
-    /// | product | variant |
-    /// |---|---|
-    /// | k < 8 | naive: nothing is used often enough to be worth a tile |
-    /// | f32; at most 32×32; short k or many in a batch | tiled: larger tiles would be mostly empty |
-    /// | f32; 128×128 tiles for every multiprocessor | registers128 |
-    /// | f32, else | registers64 |
-    /// | bf16, f16, or f32 as TF32; rows of 16 bytes | the tile and the parts of k of the least modelled time |
-    /// | bf16, f16, or f32 as TF32; else | tensor64x64-any |
-    ///
-    /// Rows that are no multiple of 16 bytes arrive by narrower copies, more of which have to be under way: that takes
-    /// the small tiles, of which more blocks run beside each other. Where tiles are too few to fill the multiprocessors, the
-    /// sum along k is split, into parts of at least 256, by the variants that can. Every device that the
-    /// kernels load on (compute capability 8.0) has the tensor cores they use.
-    pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
-        let p = &fold(p);
-        let tensor = dtype != DType::F32 || tf32;
-        let fills = |a: Algorithm| a.tiles(p) >= multiprocessors;
-        if p.k < 8 {
-            return Self::new(Algorithm::Naive);
-        }
-        if tensor && rows_aligned(p, dtype) {
-            return fastest(p, dtype, multiprocessors);
-        }
-        let algorithm = if tensor {
-            Algorithm::Tensor64x64Any
-        } else if p.m.max(p.n) <= 32 && (p.k <= 2 * SHORTEST_PART || fills(Algorithm::Tiled)) {
-            Algorithm::Tiled
-        } else if fills(Algorithm::Registers128) {
-            Algorithm::Registers128
-        } else {
-            Algorithm::Registers64
-        };
-        let tiles = algorithm.tiles(p).max(1);
-        let splits = (BLOCKS_EACH * multiprocessors / tiles).min(p.k / SHORTEST_PART);
-        Self::new(algorithm).split(splits as u32)
     }
 
     /// The length of a part of `k`, and the number of parts.
@@ -216,7 +172,7 @@ pub(super) fn fold(p: &MatmulParams) -> MatmulParams {
 }
 
 /// True if the rows of both operands are multiples of 16 bytes.
-fn rows_aligned(p: &MatmulParams, dtype: DType) -> bool {
+pub(super) fn rows_aligned(p: &MatmulParams, dtype: DType) -> bool {
     let a = if p.trans_a == 1 { p.m } else { p.k };
     let b = if p.trans_b == 1 { p.k } else { p.n };
     [a, b].iter().all(|row| (row * dtype.size() as u64).is_multiple_of(16))

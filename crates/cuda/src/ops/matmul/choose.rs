@@ -1,12 +1,57 @@
-//! The plan of the least modelled time for a product on tensor cores.
+//! The choice of a plan for a product: by a table, and on tensor cores by the least modelled time.
 
-use super::plan::{Algorithm, Plan, SHORTEST_PART};
-use crate::ops::tensor_tile::{part_counts, parts_clocks};
+use super::plan::{Algorithm, Plan, SHORTEST_PART, fold, rows_aligned};
+use crate::tensor_tile::{part_counts, parts_clocks};
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
+/// Blocks for each multiprocessor that a split product of f32 aims at: small tiles leave room for several.
+const BLOCKS_EACH: u64 = 2;
+
+impl Plan {
+    /// The plan for a product on a device with this many multiprocessors. A batch of A times one B counts as one product
+    /// of all rows, which is how it is computed.
+    ///
+    /// | product | variant |
+    /// |---|---|
+    /// | k < 8 | naive: nothing is used often enough to be worth a tile |
+    /// | f32; at most 32×32; short k or many in a batch | tiled: larger tiles would be mostly empty |
+    /// | f32; 128×128 tiles for every multiprocessor | registers128 |
+    /// | f32, else | registers64 |
+    /// | bf16, f16, or f32 as TF32; rows of 16 bytes | the tile and the parts of k of the least modelled time |
+    /// | bf16, f16, or f32 as TF32; else | tensor64x64-any |
+    ///
+    /// Rows that are no multiple of 16 bytes arrive by narrower copies, more of which have to be under way: that takes
+    /// the small tiles, of which more blocks run beside each other. Where tiles are too few to fill the multiprocessors, the
+    /// sum along k is split, into parts of at least 256, by the variants that can. Every device that the
+    /// kernels load on (compute capability 8.0) has the tensor cores they use.
+    pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
+        let p = &fold(p);
+        let tensor = dtype != DType::F32 || tf32;
+        let fills = |a: Algorithm| a.tiles(p) >= multiprocessors;
+        if p.k < 8 {
+            return Self::new(Algorithm::Naive);
+        }
+        if tensor && rows_aligned(p, dtype) {
+            return fastest(p, dtype, multiprocessors);
+        }
+        let algorithm = if tensor {
+            Algorithm::Tensor64x64Any
+        } else if p.m.max(p.n) <= 32 && (p.k <= 2 * SHORTEST_PART || fills(Algorithm::Tiled)) {
+            Algorithm::Tiled
+        } else if fills(Algorithm::Registers128) {
+            Algorithm::Registers128
+        } else {
+            Algorithm::Registers64
+        };
+        let tiles = algorithm.tiles(p).max(1);
+        let splits = (BLOCKS_EACH * multiprocessors / tiles).min(p.k / SHORTEST_PART);
+        Self::new(algorithm).split(splits as u32)
+    }
+}
+
 /// The plan of the least modelled time among the tensor-core variants for rows of multiples of 16 bytes.
-pub(super) fn fastest(p: &MatmulParams, dtype: DType, multiprocessors: u64) -> Plan {
+fn fastest(p: &MatmulParams, dtype: DType, multiprocessors: u64) -> Plan {
     let aligned = Algorithm::ALL.into_iter().filter(|&a| a != Algorithm::Tensor64x64Any);
     let plans = aligned.flat_map(|a| part_counts(p.k / SHORTEST_PART).map(move |n| Plan::new(a).split(n as u32)));
     let timed = plans.filter_map(|plan| Some((clocks(plan, p, dtype, multiprocessors)?, plan)));

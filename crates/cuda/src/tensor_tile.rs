@@ -18,11 +18,11 @@ const PART_BYTES: f64 = 24.0;
 
 /// A tile of `kernels/src/common/tensor_tile.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct TensorTile {
-    pub(super) rows: u64,
-    pub(super) columns: u64,
+pub(crate) struct TensorTile {
+    pub(crate) rows: u64,
+    pub(crate) columns: u64,
     /// Threads of a block.
-    pub(super) threads: u32,
+    pub(crate) threads: u32,
     /// Blocks on a multiprocessor.
     resident: u64,
     /// Clocks of a step of all of them.
@@ -30,10 +30,10 @@ pub(super) struct TensorTile {
 }
 
 impl TensorTile {
-    pub(super) const T64X64: Self = Self::new([64, 64], 64, 6, 1800.0);
-    pub(super) const T128X64: Self = Self::new([128, 64], 64, 4, 1830.0);
-    pub(super) const T128X128: Self = Self::new([128, 128], 128, 2, 1460.0);
-    pub(super) const T128X256: Self = Self::new([128, 256], 256, 1, 1300.0);
+    pub(crate) const T64X64: Self = Self::new([64, 64], 64, 6, 1800.0);
+    pub(crate) const T128X64: Self = Self::new([128, 64], 64, 4, 1830.0);
+    pub(crate) const T128X128: Self = Self::new([128, 128], 128, 2, 1460.0);
+    pub(crate) const T128X256: Self = Self::new([128, 256], 256, 1, 1300.0);
 
     const fn new([rows, columns]: [u64; 2], threads: u32, resident: u64, clocks: f64) -> Self {
         Self {
@@ -46,12 +46,12 @@ impl TensorTile {
     }
 
     /// The number of tiles of a result.
-    pub(super) fn tiles(&self, rows: u64, columns: u64) -> u64 {
+    pub(crate) fn tiles(&self, rows: u64, columns: u64) -> u64 {
         rows.div_ceil(self.rows).saturating_mul(columns.div_ceil(self.columns))
     }
 
     /// The modelled clocks of `blocks` blocks that make `steps` steps each.
-    pub(super) fn clocks(&self, blocks: u64, steps: u64, multiprocessors: u64) -> f64 {
+    pub(crate) fn clocks(&self, blocks: u64, steps: u64, multiprocessors: u64) -> f64 {
         // The busiest multiprocessor has this many blocks, a few at a time.
         let blocks = blocks.div_ceil(multiprocessors.max(1));
         let round = |blocks: u64| match blocks {
@@ -63,7 +63,7 @@ impl TensorTile {
 }
 
 /// The modelled clocks of writing and adding up `sums` results' partial sums in `parts` parts; nothing for one part.
-pub(super) fn parts_clocks(sums: u64, parts: u64, multiprocessors: u64) -> f64 {
+pub(crate) fn parts_clocks(sums: u64, parts: u64, multiprocessors: u64) -> f64 {
     match parts {
         0 | 1 => 0.0,
         _ => LAUNCH + 2.0 * 4.0 * (sums as f64 * parts as f64) / multiprocessors.max(1) as f64 / PART_BYTES,
@@ -71,7 +71,7 @@ pub(super) fn parts_clocks(sums: u64, parts: u64, multiprocessors: u64) -> f64 {
 }
 
 /// Numbers of parts that are tried: every small one, and fewer of the larger ones.
-pub(super) fn part_counts(most: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn part_counts(most: u64) -> impl Iterator<Item = u64> {
     let next = |&n: &u64| Some(n + (n / 6).max(1));
     std::iter::successors(Some(1), next).take_while(move |&n| n <= most.max(1))
 }
