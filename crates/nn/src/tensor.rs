@@ -280,7 +280,7 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// The input whose gradient the rule returns with [`RuleContext::sum`] added to it.
+    /// The input whose gradient the rule returns with `RuleContext::sum` added to it.
     fn adds_to(&self) -> Option<usize> {
         None
     }

@@ -20,7 +20,7 @@ trait By: Backend {
 }
 
 /// The buffers of a call and of its gradient.
-struct Operands<B: Runtime + ?Sized> {
+struct Operands<B: Runtime> {
     x: B::Buffer,
     y: B::Buffer,
     step: B::Buffer,
