@@ -322,7 +322,7 @@ impl<B: Backend> RuleContext<'_, B> {
             .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
     }
 
-    /// What is to be added to the gradient of the output, if anything: only for a rule that
+    /// The term that is to be added to the gradient of the output, if there is one: only for a rule that
     /// [says that it does](Rule::adds_two_grads).
     pub fn more_grad(&self) -> Option<&Tensor<B>> {
         self.more

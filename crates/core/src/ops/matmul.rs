@@ -135,7 +135,7 @@ impl MatmulParams {
     }
 }
 
-/// What the gradients of a linear layer are computed from, besides the gradient of its result.
+/// The tensors from which the gradients of a linear layer are computed, besides the gradient of its result.
 #[derive(Debug)]
 pub struct LinearInputs<'a, B> {
     /// The input, `[m, k]`.

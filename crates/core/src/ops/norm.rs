@@ -254,7 +254,7 @@ pub struct RunningStats<'a, B> {
     pub batches: &'a mut B,
 }
 
-/// What the gradient of a batch norm in training is computed from, besides the gradient of its result.
+/// The tensors from which the gradient of a batch norm in training is computed, besides the gradient of its result.
 #[derive(Debug)]
 pub struct BatchNormInputs<'a, B> {
     /// The tensor that was normalised.

@@ -28,7 +28,7 @@ pub(super) struct Given<'a, A> {
     pub(super) bias: Option<&'a [A]>,
 }
 
-/// What the gradient reads besides.
+/// The other operands of the gradient.
 #[derive(Clone, Copy)]
 pub(super) struct Slopes<'a, A> {
     pub(super) lse: &'a [A],
@@ -64,7 +64,7 @@ struct Call<'a, A: 'static> {
     keys: usize,
     width: usize,
     scale: A,
-    /// What a bias is multiplied by before the scores are scaled.
+    /// The factor of a bias before the scores are scaled.
     unscale: A,
     /// The distance between rows of scores.
     stride: usize,

@@ -12,7 +12,7 @@ use crate::simd::upcast::{Upcast, update_upcast_to, write_upcast_to};
 use kiln_core::Result;
 use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams};
 
-/// What follows a batch norm in its op: a residual that is added, and a ReLU.
+/// The operations that follow a batch norm in its op: a residual that is added, and a ReLU.
 pub(super) struct Behind<'a, T> {
     pub(super) residual: Option<&'a [T]>,
     pub(super) relu: bool,

@@ -1,8 +1,8 @@
-//! What stands behind a batch norm in residual networks.
+//! The operations behind a batch norm in residual networks.
 
 use crate::{Backend, Result, Tensor};
 
-/// What stands behind a batch norm: first a residual is added, then a ReLU sets what is negative to zero.
+/// The operations behind a batch norm: first a residual is added, then a ReLU sets what is negative to zero.
 pub(crate) struct Behind<'a, B: Backend> {
     pub(crate) residual: Option<&'a Tensor<B>>,
     pub(crate) relu: bool,
@@ -26,7 +26,7 @@ impl<B: Backend> Default for Behind<'_, B> {
 }
 
 impl<B: Backend> Behind<'_, B> {
-    /// What is behind as ops of their own.
+    /// These operations as ops of their own.
     pub(crate) fn of(self, y: Tensor<B>) -> Result<Tensor<B>> {
         let y = match self.residual {
             Some(residual) => y.add(residual)?,
