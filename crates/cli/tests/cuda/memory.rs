@@ -53,7 +53,7 @@ fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     does_not.fails(
         1,
         &[
-            "error: step 1 (epoch 1): ",
+            "error: step ",
             "out of memory",
             "bytes requested",
             "kiln find-batch",

@@ -27,7 +27,7 @@ fn a_profiler_sees_layers_and_gradients_and_one_range_of_a_replayed_step() {
             "forward > conv1+pool (Conv2d+MaxPool2d)",
             "forward > fc3 (Linear)",
             "backward > gradient of linear in fc3",
-            "backward > gradient of conv in conv1+pool",
+            "backward > gradient of conv_max_pool in conv1+pool",
             "optimizer",
         ] {
             let path = format!("epoch 1 > {step} > {part}");
