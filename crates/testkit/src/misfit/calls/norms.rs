@@ -43,12 +43,14 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
             [half, half, step, half],
             |on: &B, p, [x, y, step, s]| on.residual_add(p, x, y, Some(step), s),
         )),
+        // The gradient of the stream may be in f32 beside halves.
         of_residual(call(
             "residual_add_grad",
             residual,
             [half, step, half],
             |on: &B, p, [g, step, dy]| on.residual_add_grad(p, g, Some(step), dy),
-        )),
+        ))
+        .untyped(0),
         of_residual(call(
             "residual_norm",
             residual,
