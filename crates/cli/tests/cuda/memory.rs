@@ -52,12 +52,7 @@ fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     );
     does_not.fails(
         1,
-        &[
-            "error: step ",
-            "out of memory",
-            "bytes requested",
-            "kiln find-batch",
-        ],
+        &["error: step ", "out of memory", "bytes requested", "kiln find-batch"],
     );
 }
 
