@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/activation.cuh"
+#include "common/arrive.cuh"
 #include "common/vector.cuh"
 
 struct MatmulParams {
@@ -18,10 +19,10 @@ static_assert(sizeof(MatmulParams) == 232, "core::ops::MatmulParams");
 
 // How the host cut the work: `blocks` thread blocks in all; the k dimension in `splits` parts of `part` (the last one
 // may be shorter). With more than one part, block results are partial sums, written in f32 to
-// parts [splits, batches, m, n] and added up by matmul_reduce.
+// parts [splits, batches, m, n] and added up by the last `sharers` blocks of each tile, or if that is 0 by matmul_reduce.
 struct Cut {
     u64 blocks, part;
-    u32 splits, pad;
+    u32 splits, sharers;
 };
 static_assert(sizeof(Cut) == 24, "cuda::ops::matmul::Cut");
 
@@ -114,5 +115,54 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
     for (int i = threadIdx.x; i < HEIGHT * WIDTH / 4; i += THREADS) {
         int r = i / (WIDTH / 4), q = i % (WIDTH / 4) * 4;
         write_four(p, at, bias, c, parts, at.row + row_of(r), at.col + q, stage + r * STRIDE + q);
+    }
+}
+
+// The batches of C, of tiles of this size.
+template <int ROWS, int COLUMNS> __device__ __forceinline__ u64 batches_of(const MatmulParams &p, const Cut &cut) {
+    return cut.blocks / ((p.m + ROWS - 1) / ROWS * ((p.n + COLUMNS - 1) / COLUMNS)) / cut.splits;
+}
+
+// Adds up the parts of this block's tile of a product in parts, in their order, if it is one of the last `sharers` of the tile: each has
+// a share of the elements. `memory`: 16 bytes of shared memory for each thread and 16 more, which nobody uses any longer.
+// rest(place) adds up what else there is, by the blocks that have a place.
+template <typename T, int ROWS, int COLUMNS, int THREADS, typename Rest>
+__device__ __forceinline__ void add_parts(const MatmulParams &p, const Cut &cut, const T *__restrict__ bias,
+                                          T *__restrict__ c, float *parts, float *memory, Rest rest) {
+    if (cut.sharers == 0) return;
+    const u64 number = block_number_again(), batches = batches_of<ROWS, COLUMNS>(p, cut);
+    Place at = place<ROWS, COLUMNS>(p, cut, number);
+    const u64 tiles = cut.blocks / batches / cut.splits;
+    const u32 turn = arrives((u32)(at.batch * tiles + number % tiles), cut.splits, cut.sharers, *reinterpret_cast<u32 *>(memory));
+    if (turn == cut.sharers) return;
+    rest(turn);
+    const u64 apart = batches * p.m * p.n;
+    const bool vector = p.n % 4 == 0;
+    at.out = at.batch * p.m * p.n;
+    float *v = memory + 4 + 4 * threadIdx.x;
+#pragma unroll 1
+    for (u32 i = turn * THREADS + threadIdx.x; i < ROWS * COLUMNS / 4; i += cut.sharers * THREADS) {
+        const u64 row = at.row + i / (COLUMNS / 4), col = at.col + i % (COLUMNS / 4) * 4;
+        if (row >= p.m || col >= p.n) continue;
+        const float *from = parts + at.out + row * p.n + col;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (vector) {
+#pragma unroll 4
+            for (u32 s = 0; s < cut.splits; ++s, from += apart) {
+                const float4 x = __ldcg(reinterpret_cast<const float4 *>(from));
+                sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+            }
+        } else {
+            const u64 left = p.n - col;
+#pragma unroll 4
+            for (u32 s = 0; s < cut.splits; ++s, from += apart) {
+                sum.x += __ldcg(from);
+                if (left > 1) sum.y += __ldcg(from + 1);
+                if (left > 2) sum.z += __ldcg(from + 2);
+                if (left > 3) sum.w += __ldcg(from + 3);
+            }
+        }
+        *reinterpret_cast<float4 *>(v) = sum;
+        write_four(p, at, bias, c, (float *)nullptr, row, col, v);
     }
 }

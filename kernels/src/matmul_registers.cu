@@ -145,6 +145,7 @@ __device__ __forceinline__ void registers(const MatmulParams &p, const T *__rest
                                                      [r](int i) { return r / 4 * (SIDE / 2) + 4 * i + r % 4; });
         __syncthreads();
     }
+    add_parts<T, SIDE, SIDE, THREADS>(p, cut, bias, c, parts, shared, [](u32) {});
 }
 
 #define MATMUL_REGISTERS(suffix, T)                                                                                    \

@@ -82,7 +82,7 @@ struct AnyRows : OperandTile<T, K_INNER, RIGHT, Tile> {
 // `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on.
 template <typename T, typename Tile, typename A, typename B>
 __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
-                                       const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,
+                                       const T *__restrict__ bias, T *__restrict__ c, float *parts,
                                        const Cut &cut, u64 lda, u64 ldb, unsigned char *memory) {
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
@@ -102,16 +102,18 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
     each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
         write_four(p, at, bias, c, parts, at.row + row, at.col + column, v);
     });
+    add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, cut, bias, c, parts, reinterpret_cast<float *>(memory),
+                                                           [](u32) {});
 }
 
 // The gradients of a linear layer: dw = gᵀ·x, a product with A stored [k, m], and db, the sums of A's rows along k. The
 // blocks of the first columns have those sums from products of the fragments of A that they hold with 1. With `parts`, both
-// are partial sums: of dw as of any product, of db in bias_parts [splits, m].
+// are partial sums: of dw as of any product, of db in bias_parts [splits, m], and end as those do.
 template <typename T, typename Tile>
 __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const T *__restrict__ g,
                                                    const T *__restrict__ x, T *__restrict__ dw, T *__restrict__ db,
-                                                   float *__restrict__ parts, float *__restrict__ bias_parts,
-                                                   const Cut &cut, unsigned char *memory) {
+                                                   float *parts, float *bias_parts, const Cut &cut,
+                                                   unsigned char *memory) {
     using A = AlignedRows<T, false, false, Tile>;
     using B = AlignedRows<T, false, true, Tile>;
     u64 number = block_number();
@@ -148,6 +150,18 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
     each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
         write_four(p, at, (const T *)nullptr, dw, parts, at.row + row, at.col + column, v);
     });
+    add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(
+        p, cut, (const T *)nullptr, dw, parts, reinterpret_cast<float *>(memory), [&](u32 turn) {
+            if (at.col > 0) return;
+            for (u32 i = turn * Tile::THREADS + threadIdx.x; i < Tile::ROWS; i += cut.sharers * Tile::THREADS) {
+                const u64 row = at.row + i;
+                if (row >= p.m) continue;
+                float sum = 0.0f;
+#pragma unroll 4
+                for (u32 s = 0; s < cut.splits; ++s) sum += __ldcg(bias_parts + s * p.m + row);
+                db[row] = from_acc<T>(sum);
+            }
+        });
 }
 
 // matmul_tensor_TILE_AB_dtype: n for an operand that is not transposed, t for one that is.

@@ -1,6 +1,7 @@
 // Shared by the kernels of norms whose values lie in columns: how blocks cover them, how their elements are read, and which block ends.
 #pragma once
 
+#include "common/arrive.cuh"
 #include "norm.cuh"
 
 // `outer` times `rows` rows, each outer part cut into `chunks` of `step` rows.
@@ -25,21 +26,6 @@ template <typename T, int V> struct Packed {
 };
 
 constexpr int TILED = 256;
-
-// The blocks of each tile that have arrived, zero between kernels.
-constexpr u32 TICKETS = 4096;
-__device__ u32 arrived[TICKETS];
-
-// True in all threads of the block that is the last of `blocks` to come here with this ticket. It sees what the others have written
-// before. Every thread of a block calls; `last` is shared.
-__device__ __forceinline__ bool arrives_last(u32 ticket, u32 blocks, bool &last) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0 && threadIdx.y == 0) last = atomicInc(&arrived[ticket], blocks - 1) == blocks - 1;
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
 
 template <int N> struct Count {
     static constexpr int VALUE = N;

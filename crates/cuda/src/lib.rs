@@ -16,6 +16,7 @@
 mod buffer;
 mod error;
 mod fault;
+mod finish;
 mod launch;
 mod ops;
 mod own;

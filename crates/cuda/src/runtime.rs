@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::transfer::Transfers;
 use kiln_core::ops::Op;
 use kiln_core::{DType, Error, MemoryStats, Observer, Result, Runtime, checks};
-use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
+use kiln_device::{Context, Function, Geometry, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,6 +43,8 @@ struct Inner {
     /// By the addresses of the images and kernels, whose names are unique within Kiln alone.
     modules: Mutex<HashMap<usize, Module>>,
     functions: Mutex<HashMap<usize, Function>>,
+    /// Blocks that a multiprocessor holds, by kernel, threads and shared memory.
+    resident: Mutex<HashMap<(usize, u32, u32), u32>>,
     fault: Mutex<Pinned>,
     fault_address: u64,
     transfers: Mutex<Transfers>,
@@ -93,6 +95,7 @@ impl Cuda {
                 launches: AtomicU64::new(0),
                 modules: Mutex::default(),
                 functions: Mutex::default(),
+                resident: Mutex::default(),
                 fault_address: fault.address(),
                 fault: Mutex::new(fault),
                 transfers: Mutex::default(),
@@ -158,9 +161,30 @@ impl Cuda {
         self.alloc(dtype, len)
     }
 
-    /// The loaded function of a kernel; its image is loaded when first asked for.
+    /// The function of a kernel for a launch, which is counted.
     pub(crate) fn function(&self, kernel: &'static Kernel) -> Result<Function> {
         self.0.launches.fetch_add(1, Ordering::Relaxed);
+        self.loaded(kernel)
+    }
+
+    /// The blocks of a launch of a kernel that a multiprocessor holds at a time.
+    pub(crate) fn resident(&self, kernel: &'static Kernel, geometry: Geometry) -> Result<u32> {
+        let threads = geometry.block.iter().product();
+        let key = (ptr::from_ref(kernel).addr(), threads, geometry.shared);
+        if let Some(&blocks) = lock(&self.0.resident).get(&key) {
+            return Ok(blocks);
+        }
+        let function = self.loaded(kernel)?;
+        if geometry.shared > 48 * 1024 {
+            self.check(function.set_dynamic_shared(geometry.shared))?;
+        }
+        let blocks = self.check(function.occupancy(threads, geometry.shared))?;
+        lock(&self.0.resident).insert(key, blocks);
+        Ok(blocks)
+    }
+
+    /// The loaded function of a kernel; its image is loaded when first asked for.
+    fn loaded(&self, kernel: &'static Kernel) -> Result<Function> {
         let mut functions = lock(&self.0.functions);
         if let Some(function) = functions.get(&ptr::from_ref(kernel).addr()) {
             return Ok(function.clone());

@@ -31,7 +31,7 @@ struct Cut {
     blocks: u64,
     part: u64,
     splits: u32,
-    pad: u32,
+    sharers: u32,
 }
 const _: () = assert!(size_of::<Cut>() == 24);
 
@@ -119,7 +119,7 @@ impl Cuda {
             blocks: plan.algorithm().tiles(p) * u64::from(splits),
             part,
             splits,
-            pad: 0,
+            sharers: 0,
         };
         let geometry = Geometry {
             shared: plan.algorithm().dynamic_shared(),
@@ -141,9 +141,23 @@ impl Cuda {
             ];
             return self.launch(kernel, geometry, &args);
         }
-        // Each part of k writes its sums; a second kernel adds them up in order, so that the result does not depend on
-        // which block was the first.
+        // Each part of k writes its sums, which are added up in their order, so that the result does not depend on which block was the
+        // first: by the last blocks of each tile, or where tiles are more than their counters by a second kernel.
+        let sharers = self.sharers(kernel, geometry, cut.blocks / u64::from(splits), u64::from(splits))?;
+        let cut = Cut { sharers, ..cut };
         let mut parts = self.scratch(DType::F32, len as usize * splits as usize)?;
+        if sharers > 0 {
+            let args = [
+                Arg::value(p),
+                a.arg(),
+                b.arg(),
+                maybe(bias),
+                c.out(),
+                parts.out(),
+                Arg::value(&cut),
+            ];
+            return self.launch(kernel, geometry, &args);
+        }
         let args = [
             Arg::value(p),
             a.arg(),

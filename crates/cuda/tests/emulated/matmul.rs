@@ -143,6 +143,30 @@ fn splits_add_up_in_order() {
     }
 }
 
+/// A product in parts of more tiles than there are counters is two kernels, and has the bits of one kernel that adds up its own parts.
+#[test]
+fn both_ways_to_add_up_parts_have_the_same_bits() {
+    let (cuda, plan) = (cuda(), Plan::new(Algorithm::Registers64).split(2));
+    let run = |batches: usize| {
+        let product = Product {
+            batch_a: vec![batches],
+            batch_b: vec![batches],
+            activation: Activation::Silu,
+            ..Product::of([2, 3, 41], TRANSPOSITIONS[0])
+        };
+        let (p, [a, b, c]) = product.params();
+        let of = |len: usize, seed| upload(&cuda, DType::F32, &values(len, seed));
+        let (a, b, bias, mut y) = (of(a.size(), 1), of(b.size(), 2), of(3, 3), of(c.size(), 4));
+        let before = cuda.launches();
+        cuda.matmul_with(plan, &p, &a, &b, Some(&bias), &mut y)
+            .expect("it fits");
+        (cuda.launches() - before, download(&cuda, &y))
+    };
+    let ((one, few), (two, many)) = (run(512), run(4097));
+    assert_eq!((one, two), (1, 2));
+    assert_eq!(few, many[..few.len()]);
+}
+
 /// Rows whose bytes are multiples of 16, 8, 4 and 2: every width of copy, in a pipeline that is full and drains, with
 /// the end of the operand inside a copy and inside a tile.
 #[test]

@@ -54,7 +54,7 @@ impl Cuda {
             blocks: plan.algorithm().tiles(p) * u64::from(splits),
             part,
             splits,
-            pad: 0,
+            sharers: 0,
         };
         let geometry = Geometry {
             shared: plan.algorithm().dynamic_shared(),
@@ -75,17 +75,22 @@ impl Cuda {
         }
         let mut parts = self.scratch(DType::F32, len as usize * splits as usize)?;
         let mut bias_parts = self.scratch(DType::F32, db.len() * splits as usize)?;
+        let sharers = self.sharers(kernel, geometry, cut.blocks / u64::from(splits), u64::from(splits))?;
+        let cut = Cut { sharers, ..cut };
         let args = [
             Arg::value(p),
             g.arg(),
             x.arg(),
-            maybe(None),
-            maybe(None),
+            dw.out(),
+            db.out(),
             parts.out(),
             bias_parts.out(),
             Arg::value(&cut),
         ];
         self.launch(kernel, geometry, &args)?;
+        if sharers > 0 {
+            return Ok(());
+        }
         let args = [
             parts.arg(),
             bias_parts.arg(),
