@@ -11,12 +11,14 @@
 //
 // The variants: *_held128 and *_held256 keep rows of up to 1024 and 2048 elements in the registers of a block, eight for a
 // thread, so that memory is read and written once, and the gradient's block adds up its rows' parts of dscale and dshift on
-// the way: partial [blocks, 2, width], which residual_totals adds. *_plain takes rows of any width and reads them again for
-// each pass; residual_columns makes the partial sums then.
+// the way: partial [blocks, 2, width], which the last `sharers` blocks add up. *_plain takes rows of any width and reads them again for
+// each pass; residual_columns makes the partial sums then, and the last block of 32 columns adds them up. residual_totals does where
+// there are no rows, or more columns than counters: then residual_columns has no dscale.
 //
 // Contract: x, y, s, n, g, sum, ds and dy are aligned to 16 bytes; where 8 divides the width, rows move by 8 elements.
 // Geometry: *_held128 128 threads, *_held256 and *_plain 256, a row or `step` rows a block; residual_columns [32, 8], a
 // block for 32 columns and `step` rows; residual_totals [32, 8], 32 columns a block; the others 256, any grid (it strides).
+#include "common/arrive.cuh"
 #include "common/philox.cuh"
 #include "common/vector.cuh"
 #include "common/warp.cuh"
@@ -223,14 +225,47 @@ __device__ __forceinline__ void put_gradient(const Drop &drop, const W *__restri
     store<V>(dy + at, d);
 }
 
+// dscale and dshift of WIDE columns from `column` on, from `parts` partial sums, added in order by eighths: thread (x, y) of WIDE × 8 has
+// every eighth part of column x from y on.
+template <typename A, int WIDE>
+__device__ __forceinline__ void totals(u64 width, u64 column, u32 x, u32 y, const float *partial, A *__restrict__ dscale,
+                                       A *__restrict__ dshift, u64 parts, float (&sums)[2][8][WIDE + 1]) {
+    float slope = 0.0f, shift = 0.0f;
+    if (column < width) {
+#pragma unroll 4
+        for (u64 part = y; part < parts; part += 8) {
+            slope += __ldcg(partial + part * 2 * width + column);
+            shift += __ldcg(partial + (part * 2 + 1) * width + column);
+        }
+    }
+    sums[0][y][x] = slope;
+    sums[1][y][x] = shift;
+    __syncthreads();
+    if (y > 1 || column >= width) return;
+    float total = 0.0f;
+    for (int i = 0; i < 8; ++i) total += sums[y][i][x];
+    (y ? dshift : dscale)[column] = from_acc<A>(total);
+}
+
+// The same into gradients of f32 if p.wide, else of W.
+template <typename W, int WIDE>
+__device__ __forceinline__ void totals_of(const ResidualParams &p, u64 column, u32 x, u32 y, const float *partial,
+                                          void *__restrict__ dscale, void *__restrict__ dshift, u64 parts,
+                                          float (&sums)[2][8][WIDE + 1]) {
+    if (p.wide) totals<f32, WIDE>(p.width, column, x, y, partial, (f32 *)dscale, (f32 *)dshift, parts, sums);
+    else totals<W, WIDE>(p.width, column, x, y, partial, (W *)dscale, (W *)dshift, parts, sums);
+}
+
 template <typename W, typename H, int V, int TEAM>
 __device__ __forceinline__ void grad_held(const ResidualParams &p, const W *__restrict__ s,
                                           const void *__restrict__ scale, const float *__restrict__ mean,
                                           const float *__restrict__ rstd, const H *__restrict__ g,
                                           const W *__restrict__ sum, const i32 *__restrict__ step,
-                                          W *__restrict__ ds, H *__restrict__ dy, float *__restrict__ partial,
-                                          u64 each) {
-    __shared__ float scratch[2][TEAM / WARP];
+                                          W *__restrict__ ds, H *__restrict__ dy, float *partial, u64 each,
+                                          void *__restrict__ dscale, void *__restrict__ dshift, u32 sharers) {
+    constexpr int WIDE = TEAM / 8;
+    __shared__ float scratch[2][TEAM / WARP], sums[2][8][WIDE + 1];
+    __shared__ u32 place;
     const Drop drop(p, dy ? step : nullptr);
     float slopes[HELD / V][V] = {}, shifts[HELD / V][V] = {};
     u64 last = (blockIdx.x + 1) * each < p.rows ? (blockIdx.x + 1) * each : p.rows;
@@ -262,6 +297,14 @@ __device__ __forceinline__ void grad_held(const ResidualParams &p, const W *__re
         store<V>(to + at, slopes[i]);
         store<V>(to + p.width + at, shifts[i]);
     });
+    const u32 turn = arrives(0, gridDim.x, sharers, place);
+    if (turn == sharers) return;
+#pragma unroll 1
+    for (u64 first = turn * WIDE; first < p.width; first += sharers * WIDE) {
+        const u32 x = threadIdx.x % WIDE, y = threadIdx.x / WIDE;
+        totals_of<W, WIDE>(p, first + x, x, y, partial, dscale, dshift, gridDim.x, sums);
+        __syncthreads();
+    }
 }
 
 template <typename W, typename H, int V, int TEAM>
@@ -301,8 +344,10 @@ __device__ __forceinline__ void grad_plain(const ResidualParams &p, const W *__r
 template <typename W, typename H>
 __device__ __forceinline__ void columns(const ResidualParams &p, const W *__restrict__ s,
                                         const float *__restrict__ mean, const float *__restrict__ rstd,
-                                        const H *__restrict__ g, float *__restrict__ partial, u64 each) {
+                                        const H *__restrict__ g, float *partial, u64 each,
+                                        void *__restrict__ dscale, void *__restrict__ dshift) {
     __shared__ float sums[2][8][WARP + 1];
+    __shared__ bool final;
     u64 column = (u64)blockIdx.x * WARP + threadIdx.x;
     u64 last = (blockIdx.y + 1) * each < p.rows ? (blockIdx.y + 1) * each : p.rows;
     float slope = 0.0f, shift = 0.0f;
@@ -316,32 +361,13 @@ __device__ __forceinline__ void columns(const ResidualParams &p, const W *__rest
     sums[0][threadIdx.y][threadIdx.x] = slope;
     sums[1][threadIdx.y][threadIdx.x] = shift;
     __syncthreads();
-    if (threadIdx.y > 1 || column >= p.width) return;
-    float total = 0.0f;
-    for (int i = 0; i < 8; ++i) total += sums[threadIdx.y][i][threadIdx.x];
-    partial[(blockIdx.y * 2 + threadIdx.y) * p.width + column] = total;
-}
-
-// dscale and dshift from `parts` partial sums, added in order by eighths.
-template <typename A>
-__device__ __forceinline__ void totals(const ResidualParams &p, const float *__restrict__ partial,
-                                       A *__restrict__ dscale, A *__restrict__ dshift, u64 parts) {
-    __shared__ float sums[2][8][WARP + 1];
-    u64 column = (u64)blockIdx.x * WARP + threadIdx.x;
-    float slope = 0.0f, shift = 0.0f;
-    if (column < p.width) {
-        for (u64 part = threadIdx.y; part < parts; part += 8) {
-            slope += partial[part * 2 * p.width + column];
-            shift += partial[(part * 2 + 1) * p.width + column];
-        }
+    if (threadIdx.y <= 1 && column < p.width) {
+        float total = 0.0f;
+        for (int i = 0; i < 8; ++i) total += sums[threadIdx.y][i][threadIdx.x];
+        partial[(blockIdx.y * 2 + threadIdx.y) * p.width + column] = total;
     }
-    sums[0][threadIdx.y][threadIdx.x] = slope;
-    sums[1][threadIdx.y][threadIdx.x] = shift;
-    __syncthreads();
-    if (threadIdx.y > 1 || column >= p.width) return;
-    float total = 0.0f;
-    for (int i = 0; i < 8; ++i) total += sums[threadIdx.y][i][threadIdx.x];
-    (threadIdx.y ? dshift : dscale)[column] = from_acc<A>(total);
+    if (!dscale || !arrives_last(blockIdx.x, gridDim.y, final)) return;
+    totals_of<W, WARP>(p, column, threadIdx.x, threadIdx.y, partial, dscale, dshift, gridDim.y, sums);
 }
 
 template <typename W, typename H>
@@ -402,8 +428,10 @@ __device__ __forceinline__ void add_grad(const ResidualParams &p, const W *__res
         name(ResidualParams p, const W *__restrict__ s, const void *__restrict__ scale,                                \
              const float *__restrict__ mean, const float *__restrict__ rstd, const H *__restrict__ g,                  \
              const W *__restrict__ sum, const i32 *__restrict__ step, W *__restrict__ ds, H *__restrict__ dy,          \
-             float *__restrict__ partial, u64 each) {                                                                  \
-        BY_WIDTH(grad_held, W, H, TEAM, p, s, scale, mean, rstd, g, sum, step, ds, dy, partial, each)                  \
+             float *__restrict__ partial, u64 each, void *__restrict__ dscale, void *__restrict__ dshift,              \
+             u32 sharers) {                                                                                            \
+        BY_WIDTH(grad_held, W, H, TEAM, p, s, scale, mean, rstd, g, sum, step, ds, dy, partial, each, dscale, dshift,  \
+                 sharers)                                                                                              \
     }
 #define OF(suffix, W, H)                                                                                               \
     NORM(residual_norm_held128_##suffix, norm_held, W, H, 128)                                                            \
@@ -420,8 +448,9 @@ __device__ __forceinline__ void add_grad(const ResidualParams &p, const W *__res
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_columns_##suffix(ResidualParams p, const W *__restrict__ s, const float *__restrict__ mean,           \
                                   const float *__restrict__ rstd, const H *__restrict__ g,                             \
-                                  float *__restrict__ partial, u64 each) {                                             \
-        columns<W, H>(p, s, mean, rstd, g, partial, each);                                                             \
+                                  float *__restrict__ partial, u64 each, void *__restrict__ dscale,                    \
+                                  void *__restrict__ dshift) {                                                         \
+        columns<W, H>(p, s, mean, rstd, g, partial, each, dscale, dshift);                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_add_##suffix(ResidualParams p, const W *__restrict__ x, const H *__restrict__ y,                      \
@@ -443,6 +472,8 @@ OF(beside_f16, f32, f16)
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_totals_##suffix(ResidualParams p, const float *__restrict__ partial, A *__restrict__ dscale,          \
                                  A *__restrict__ dshift, u64 parts) {                                                  \
-        totals<A>(p, partial, dscale, dshift, parts);                                                                  \
+        __shared__ float sums[2][8][WARP + 1];                                                                         \
+        totals<A, WARP>(p.width, (u64)blockIdx.x * WARP + threadIdx.x, threadIdx.x, threadIdx.y, partial, dscale,      \
+                        dshift, parts, sums);                                                                          \
     }
 FOR_FLOATS(TOTALS)

@@ -7,16 +7,18 @@
 //! | any        | `Plain`       | read again for each pass           |
 //!
 //! The gradient of a held row adds its part of the gradients of scale and shift on the way; the plain one leaves that to a launch over
-//! columns. Either way the parts of stretches of rows, which sizes alone decide, are added in a last launch.
+//! columns. Either way the parts of stretches of rows, which sizes alone decide, are added by the last blocks of the launch that has made
+//! them. A launch of its own does that where there are no rows, or more columns than counters.
 
 use crate::buffer::maybe;
+use crate::finish::TICKETS;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{ResidualOps, ResidualParams};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, residual as kernels};
 
-/// The most rows' parts that the last launch adds up, and the fewest rows of a part.
+/// The most rows' parts that are added up, and the fewest rows of a part.
 const PARTS: u64 = 1024;
 const ROWS: u64 = 8;
 /// The most blocks of a grid.
@@ -254,6 +256,7 @@ impl Cuda {
         let parts = p.rows.div_ceil(each);
         let mut partial = self.scratch(DType::F32, (parts * 2 * p.width) as usize)?;
         if !s.is_empty() {
+            let counted = algorithm != Algorithm::Plain || p.width.div_ceil(32) <= TICKETS;
             let kernel = grad_kernel(algorithm, s.dtype(), g.dtype());
             let threads = [algorithm.threads(), 1, 1];
             let (value, stats) = (Arg::value(p), [mean.arg(), rstd.arg()]);
@@ -287,11 +290,26 @@ impl Cuda {
                     g.arg(),
                     partial.out(),
                     Arg::value(&each),
+                    if counted { dscale.out() } else { maybe(None) },
+                    if counted { dshift.out() } else { maybe(None) },
                 ];
                 self.launch(columns, block_of([p.width.div_ceil(32), parts], [32, 8, 1]), &args)?;
             } else {
-                args.extend([partial.out(), Arg::value(&each)]);
-                self.launch(kernel, block_of([parts, 1], threads), &args)?;
+                let geometry = block_of([parts, 1], threads);
+                // Each adds up stretches of columns, 8 threads for each column.
+                let stretches = p.width.div_ceil(u64::from(algorithm.threads() / 8));
+                let sharers = self.sharers(kernel, geometry, 1, parts)?.min(stretches as u32);
+                args.extend([
+                    partial.out(),
+                    Arg::value(&each),
+                    dscale.out(),
+                    dshift.out(),
+                    Arg::value(&sharers),
+                ]);
+                self.launch(kernel, geometry, &args)?;
+            }
+            if counted {
+                return Ok(());
             }
         }
         let kernel = super::instance(&kernels::RESIDUAL_TOTALS, dscale.dtype());
