@@ -9,7 +9,7 @@
 // fits: any groups, any sizes, any padding. A thread computes one element and reads everything from global memory;
 // neighbours share most of what they read through the caches alone. Sums are in f32, in the order of the loops; the
 // weight gradient, whose sums are the longest, adds up lines of the image first.
-// `conv_sum_parts` ends the weight gradients of all other variants: it adds the sums of their splits in order. A single
+// `conv_sum_parts` adds the sums of the splits of the other variants in order, where their own last blocks do not (conv_parts.cuh). A single
 // split in f32 is written to dw directly.
 //
 // Geometry: 256 threads, a grid of one dimension with a stride over the elements of the result.

@@ -5,7 +5,8 @@
 //   forward        a thread: V output channels × 4 positions in a row of numbers, so that a weight is read once for 4
 //   data gradient  a thread: V input channels × 1 position
 //   weight grad.   a block: 32·V output channels, one tap, the positions of one split: warp w takes positions w, w + 8,
-//                  … and the eight sums are added in order. Split s writes parts[s·|dw|]; conv_sum_parts adds them.
+//                  … and the eight sums are added in order. Split s writes parts[s·|dw|], which the last `sharers` blocks of a tap and
+//                  its channels add in order (conv_parts.cuh), or conv_sum_parts if that is 0.
 //
 // V = 1, or 2 in the `_packed` kernels when m = 1 and C is even.
 // Contract: taps ≤ 128 forward, taps·m ≤ 128 for the data gradient; the bounds of conv_gather.cuh.
@@ -119,8 +120,10 @@ __device__ __forceinline__ void depthwise_data_grad(const ConvParams &p, const T
 
 template <typename T, int V>
 __device__ __forceinline__ void depthwise_weight_parts(const ConvParams &p, const T *__restrict__ grad,
-                                                       const T *__restrict__ x, f32 *__restrict__ parts, u32 splits) {
+                                                       const T *__restrict__ x, f32 *parts, u32 splits,
+                                                       T *__restrict__ dw, u32 sharers) {
     __shared__ float shared[8][32 * V];
+    __shared__ u32 place;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = taps_of(p);
     u32 channel = (blockIdx.x * 32 + lane) * V, m = p.out_channels / p.in_channels;
     Position tap = position_of(blockIdx.y, p.kernel);
@@ -149,13 +152,17 @@ __device__ __forceinline__ void depthwise_weight_parts(const ConvParams &p, cons
 #pragma unroll
     for (int v = 0; v < V; ++v) shared[warp][lane * V + v] = sums[v];
     __syncthreads();
-    if (warp > 0 || channel >= p.out_channels) return;
+    if (warp == 0 && channel < p.out_channels) {
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
+        for (int v = 0; v < V; ++v) {
 #pragma unroll
-        for (int i = 1; i < 8; ++i) sums[v] += shared[i][lane * V + v];
-        parts[((u64)blockIdx.z * p.out_channels + channel + v) * taps + blockIdx.y] = sums[v];
+            for (int i = 1; i < 8; ++i) sums[v] += shared[i][lane * V + v];
+            parts[((u64)blockIdx.z * p.out_channels + channel + v) * taps + blockIdx.y] = sums[v];
+        }
     }
+    const u32 first = blockIdx.x * 32 * V, rows = min(p.out_channels - first, 32u * V);
+    add_splits<T>(blockIdx.y * gridDim.x + blockIdx.x, splits, sharers, place, Patch{first, rows, blockIdx.y, 1, taps},
+                  (u64)p.out_channels * taps, parts, dw);
 }
 
 #define DEPTHWISE(suffix, T, V)                                                                                        \
@@ -169,8 +176,9 @@ __device__ __forceinline__ void depthwise_weight_parts(const ConvParams &p, cons
         depthwise_data_grad<T, V>(p, g, w, dx);                                                                        \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 3) conv_depthwise_weight_parts##suffix(                          \
-        ConvParams p, const T *__restrict__ g, const T *__restrict__ x, f32 *__restrict__ parts, u32 splits) {         \
-        depthwise_weight_parts<T, V>(p, g, x, parts, splits);                                                          \
+        ConvParams p, const T *__restrict__ g, const T *__restrict__ x, f32 *__restrict__ parts, u32 splits,           \
+        T *__restrict__ dw, u32 sharers) {                                                                             \
+        depthwise_weight_parts<T, V>(p, g, x, parts, splits, dw, sharers);                                             \
     }
 #define EACH(suffix, T) DEPTHWISE(_##suffix, T, 1) DEPTHWISE(_packed_##suffix, T, 2)
 FOR_FLOATS(EACH)

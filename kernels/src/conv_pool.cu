@@ -13,6 +13,7 @@
 //   conv_pool_sum: 256 threads; the first `sum_blocks` blocks stride over dw, and then comes a block for each channel of g.
 #include "common/warp.cuh"
 #include "conv.cuh"
+#include "conv_parts.cuh"
 #include "pool.cuh"
 
 constexpr u32 WEIGHTS = 4096;
@@ -79,16 +80,7 @@ __device__ __forceinline__ void sum(u64 n, u32 splits, const f32 *__restrict__ p
         }
         return;
     }
-    const u32 o = blockIdx.x - sum_blocks;
-    float total = 0.0f;
-#pragma unroll 8
-    for (u64 i = threadIdx.x; i < positions; i += 256) {
-        const u64 at = i * channels + o;
-        const float d = to_acc(g[at]);
-        total += y && to_acc(y[at]) <= 0.0f ? 0.0f : d;
-    }
-    total = block_sum<256>(total, scratch);
-    if (threadIdx.x == 0) db[o] = from_acc<T>(total);
+    BiasGrad<T>{g, y, db, positions, channels}.sum(blockIdx.x - sum_blocks, scratch);
 }
 
 #define ENTRIES(suffix, T)                                                                                             \

@@ -7,13 +7,16 @@
 //   data gradient  a thread: 1 position × 4 input channels; weights of some output channels at a time. taps ≤ 2048.
 //   weight grad.   a block: 32 output channels (lanes) × all of taps·C ≤ 256 (shared out to 8 warps), over the
 //                  positions of one split; the windows of 32 positions at a time lie in shared memory. The sum of
-//                  split s goes to parts[s·|dw|]; conv_sum_parts adds them in order.
+//                  split s goes to parts[s·|dw|]; the last `sharers` blocks add them in order (conv_parts.cuh), or conv_sum_parts
+//                  if that is 0. Blocks from x = `tiles` on have the gradient of the bias.
 //
 // Contract: the bounds of conv_gather.cuh.
 // Geometry: forward: 128 threads, x ⌈positions / 256⌉, y ⌈O / 16⌉. Data gradient: 128 threads, x ⌈positions / 128⌉.
-// Weight gradient: 256 threads, x ⌈O / 32⌉, y splits.
+// Weight gradient: 256 threads, x ⌈O / 32⌉, y splits, and so many more of x that there is a block for each channel if the gradient of a
+// bias is wanted.
 #include "conv_tile.cuh"
 #include "conv_gather.cuh"
+#include "conv_parts.cuh"
 
 constexpr int OUTPUTS = 16;       // output channels of a thread (forward)
 constexpr int FORWARD_DEPTH = 512; // taps·C
@@ -136,9 +139,16 @@ __device__ __forceinline__ void shallow_data_grad(const ConvParams &p, const T *
 
 template <typename T>
 __device__ __forceinline__ void shallow_weight_parts(const ConvParams &p, const T *__restrict__ grad,
-                                                     const T *__restrict__ x, f32 *__restrict__ parts, u32 splits) {
+                                                     const T *__restrict__ x, f32 *parts, u32 splits,
+                                                     T *__restrict__ dw, u32 sharers, const BiasGrad<T> &bias, u32 tiles) {
     __shared__ __align__(16) float window[WINDOWS][WEIGHT_DEPTH];
     __shared__ int4 column[WEIGHT_DEPTH]; // source of window 0 and channel
+    __shared__ float scratch[256 / WARP];
+    __shared__ u32 place;
+    if (blockIdx.x >= tiles) { // the whole block
+        bias.sum((blockIdx.x - tiles) * gridDim.y + blockIdx.y, scratch);
+        return;
+    }
     u32 channels = p.in_channels, depth = taps_of(p) * channels;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 per = (depth + 31) / 32 * 4; // columns of a warp: a multiple of 4, at most 32
@@ -185,11 +195,13 @@ __device__ __forceinline__ void shallow_weight_parts(const ConvParams &p, const 
             }
         }
     }
-    if (!valid) return;
-    parts += ((u64)blockIdx.y * p.out_channels + output) * depth;
+    f32 *here = parts + ((u64)blockIdx.y * p.out_channels + output) * depth;
 #pragma unroll
     for (int j = 0; j < 32; ++j)
-        if (j < (int)per && warp * per + j < depth) parts[warp * per + j] = sums[j];
+        if (valid && j < (int)per && warp * per + j < depth) here[warp * per + j] = sums[j];
+    // Whole rows, one behind the other.
+    const u32 first = blockIdx.x * 32, rows = min(p.out_channels - first, 32u);
+    add_splits<T>(blockIdx.x, splits, sharers, place, Patch{first, rows, 0, depth, depth}, (u64)p.out_channels * depth, parts, dw);
 }
 
 #define SHALLOW(suffix, T)                                                                                             \
@@ -203,7 +215,10 @@ __device__ __forceinline__ void shallow_weight_parts(const ConvParams &p, const 
         shallow_data_grad<T>(p, g, w, dx);                                                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 2) conv_shallow_weight_parts_##suffix(                           \
-        ConvParams p, const T *__restrict__ g, const T *__restrict__ x, f32 *__restrict__ parts, u32 splits) {         \
-        shallow_weight_parts<T>(p, g, x, parts, splits);                                                               \
+        ConvParams p, const T *__restrict__ g, const T *__restrict__ x, f32 *__restrict__ parts, u32 splits,           \
+        T *__restrict__ dw, u32 sharers, const T *__restrict__ bias_g, const T *__restrict__ bias_y,                   \
+        T *__restrict__ db, u64 positions, u32 tiles) {                                                                \
+        shallow_weight_parts<T>(p, g, x, parts, splits, dw, sharers,                                                   \
+                                BiasGrad<T>{bias_g, bias_y, db, positions, p.out_channels}, tiles);                    \
     }
 FOR_FLOATS(SHALLOW)

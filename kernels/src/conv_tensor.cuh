@@ -223,8 +223,8 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
 // The weight gradient's sums over the positions of one split.
 template <typename T, typename Tile>
 __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T *__restrict__ grad,
-                                                    const T *__restrict__ x, f32 *__restrict__ parts, u32 splits,
-                                                    unsigned char *memory) {
+                                                    const T *__restrict__ x, f32 *parts, u32 splits,
+                                                    T *__restrict__ dw, u32 sharers, u32 keep, unsigned char *memory) {
     u32 group = blockIdx.z / splits, part = blockIdx.z % splits, per = group_out(p);
     u64 positions = p.batch * volume(p.output), share = (positions + splits - 1) / splits;
     u64 from = min(part * share, positions), to = min(from + share, positions);
@@ -235,13 +235,17 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
         TensorTaps<T, Tile> b(p, x, group, left, from);
         gathered_product<T, Tile>(a, b, (i64)(to - from), memory, sums);
     }
-    parts += (u64)part * p.out_channels * columns;
+    const u64 n = (u64)p.out_channels * columns;
+    f32 *here = parts + part * n;
     each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
         u32 c = first + row, at = left + column;
         if (c < per && at < columns)
-            *reinterpret_cast<float4 *>(parts + (u64)(group * per + c) * columns + at) =
+            *reinterpret_cast<float4 *>(here + (u64)(group * per + c) * columns + at) =
                 *reinterpret_cast<const float4 *>(v);
     });
+    const Patch patch = {group * per + first, min(per - first, (u32)Tile::ROWS), left, min(columns - left, (u32)Tile::COLUMNS), columns};
+    add_splits<T>((group * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, splits, sharers, *reinterpret_cast<u32 *>(memory), patch,
+                  n, parts, dw, keep, LANES<T>);
 }
 
 // The kernels of a dtype: convolution and its gradients as products of gathered tiles on tensor cores. Sums in f32,
@@ -250,7 +254,8 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // Contract: channels per group are multiples of 8 (of 4 in tf32), in and out; the forward op needs that of the input
 // only, and even output channels per group; the data gradient with WHOLE wants output channels per group in multiples of 32
 // (16 in tf32). A window has at most MOST_TAPS taps in each dimension. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of its split s
-// to parts[s·|dw|], in f32; conv_sum_parts adds them in order.
+// to parts[s·|dw|], in f32; the last `sharers` blocks of each tile add them in order (conv_parts.cuh), or conv_sum_parts if that is 0.
+// With `keep`, dw has only the first `keep` channels of every 16 bytes.
 //
 // Geometry: tiles of R × C by a warp for every 64 × 64, in the smallest for 64 × 32. Forward and data gradient:
 // x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
@@ -270,9 +275,10 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \
-                                                   f32 *__restrict__ parts, u32 splits) {                              \
+                                                   f32 *__restrict__ parts, u32 splits, T *__restrict__ dw,            \
+                                                   u32 sharers, u32 keep) {                                            \
         __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
-        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, memory);                                      \
+        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, dw, sharers, keep, memory);                   \
     }
 #define CONV_TENSORS(suffix, T)                                                                                        \
     CONV_TENSOR(128x128, suffix, T, true, 2)                                                                           \

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "conv_gather.cuh"
+#include "conv_parts.cuh"
 #include "conv_tile.cuh"
 
 // Left operand of forward and data gradient: rows are positions.
@@ -255,7 +256,14 @@ __device__ __forceinline__ void gathered(const ConvParams &p, const T *__restric
 // The weight gradient's sums over the positions of one split.
 template <typename T, int V, typename Tile>
 __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__restrict__ grad, const T *__restrict__ x,
-                                             f32 *__restrict__ result, u32 splits) {
+                                             f32 *parts, u32 splits, T *__restrict__ dw, u32 sharers,
+                                             const BiasGrad<T> &bias, u32 tiles) {
+    __shared__ float scratch[256 / WARP];
+    __shared__ u32 place;
+    if (blockIdx.x >= tiles) { // the whole block
+        bias.sum(((blockIdx.x - tiles) * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z, scratch);
+        return;
+    }
     u32 group = blockIdx.z / splits, part = blockIdx.z % splits;
     u64 positions = p.batch * volume(p.output);
     u64 share = (positions + splits - 1) / splits;
@@ -268,7 +276,8 @@ __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__res
         GatheredTaps<T, V, Tile> b(p, x, group, column, from, to);
         product<Tile>(a, b, (int)((to - from + Tile::DEPTH - 1) / Tile::DEPTH), sums);
     }
-    result += (u64)part * p.out_channels * columns;
+    const u64 n = (u64)p.out_channels * columns;
+    f32 *result = parts + part * n;
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
     for (int i = 0; i < Tile::HIGH; ++i) {
@@ -284,6 +293,9 @@ __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__res
             put4<f32, V>(to + n, v, (int)columns - (int)n);
         }
     }
+    const Patch patch = {group * group_out(p) + row, min(group_out(p) - row, (u32)Tile::ROWS), column,
+                         min(columns - column, (u32)Tile::COLUMNS), columns};
+    add_splits<T>((group * gridDim.y + blockIdx.y) * tiles + blockIdx.x, splits, sharers, place, patch, n, parts, dw);
 }
 
 // The kernels of a dtype: convolution and its gradients as products of gathered tiles (conv_gather.cuh) in shared
@@ -295,11 +307,12 @@ __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__res
 //
 // `_large` tiles are 128 × 128, the others 64 × 64. `_packed` kernels fetch four channels at once: channels per group
 // are multiples of 4, in and out. The weight gradient writes the sum of its split s to parts[s·|dw|], in f32;
-// conv_sum_parts adds them in order.
+// the last `sharers` blocks of each tile add them in order (conv_parts.cuh), or conv_sum_parts if that is 0. Blocks from x = `tiles` on
+// have the gradient of the bias.
 //
 // Geometry: 256 threads. Forward and data gradient: x ⌈rows / tile⌉, y ⌈columns / tile⌉, z groups, times stride³
 // classes for the data gradient with the rows of the largest. Weight gradient: x ⌈columns / tile⌉, y ⌈rows / tile⌉,
-// z groups·splits.
+// z groups·splits, and so many more of x that there is a block for each output channel if the gradient of a bias is wanted.
 #define CONV_TILED(name, T, V, Tile, BLOCKS)                                                                           \
     extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                          \
         conv_tiled##name(ConvParams p, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ bias,   \
@@ -313,6 +326,9 @@ __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__res
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                          \
         conv_tiled_weight_parts##name(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,                  \
-                                      f32 *__restrict__ parts, u32 splits) {                                           \
-        weight_parts<T, V, Tile>(p, g, x, parts, splits);                                                              \
+                                      f32 *__restrict__ parts, u32 splits, T *__restrict__ dw, u32 sharers,            \
+                                      const T *__restrict__ bias_g, const T *__restrict__ bias_y,                      \
+                                      T *__restrict__ db, u64 positions, u32 tiles) {                                  \
+        weight_parts<T, V, Tile>(p, g, x, parts, splits, dw, sharers,                                                  \
+                                 BiasGrad<T>{bias_g, bias_y, db, positions, p.out_channels}, tiles);                   \
     }

@@ -136,6 +136,12 @@ pub(in crate::ops) struct BiasGrad<'a> {
     pub(in crate::ops) db: &'a mut CudaBuffer,
 }
 
+impl BiasGrad<'_> {
+    fn positions(&self) -> u64 {
+        (self.g.len() / self.db.len().max(1)) as u64
+    }
+}
+
 impl Cuda {
     pub(super) fn forward(
         &self,
@@ -234,7 +240,7 @@ impl Cuda {
         let size = product(Pass::WeightGrad, p);
         let outputs = u64::from(p.out_channels);
         // The kernel, its threads, and its grid for one split: the splits go to y or z.
-        let (kernel, threads, grid, along) =
+        let (kernel, threads, mut grid, along) =
             if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::WeightGrad, p, dtype) {
                 let grid = [size.columns.div_ceil(tile[1]), size.rows.div_ceil(tile[0]), size.parts];
                 (kernel, threads, grid, 2)
@@ -265,13 +271,45 @@ impl Cuda {
             true => None,
             false => Some(self.scratch(DType::F32, (splits * len) as usize)?),
         };
-        let mut grid = grid;
+        let groups: u64 = grid.iter().product();
         grid[along] *= splits;
-        let parts = scratch.as_mut().map_or_else(|| dw.out(), CudaBuffer::out);
         let count = splits as u32;
-        let args = [Arg::value(p), g.arg(), x.arg(), parts, Arg::value(&count)];
+        let sharers = match scratch {
+            None => 0,
+            Some(_) => self.sharers(kernel, geometry(grid[0], grid[1], grid[2], threads), groups, splits)?,
+        };
+        let done = sharers > 0 || scratch.is_none();
+        let (parts, end) = match &mut scratch {
+            None => (dw.out(), maybe(None)),
+            Some(parts) => (parts.out(), dw.out()),
+        };
+        let mut args = vec![
+            Arg::value(p),
+            g.arg(),
+            x.arg(),
+            parts,
+            Arg::value(&count),
+            end,
+            Arg::value(&sharers),
+        ];
+        let (tiles, all_channels) = (grid[0] as u32, 0u32);
+        let positions = bias.as_ref().map_or(0, BiasGrad::positions);
+        let mut bias = bias;
+        if matches!(algorithm, Algorithm::Tiled(_) | Algorithm::Shallow) {
+            // More blocks have the gradient of the bias, one for each channel.
+            match bias.take_if(|_| done) {
+                Some(bias) => {
+                    grid[0] += outputs.div_ceil(grid[1] * grid[2]);
+                    args.extend([bias.g.arg(), maybe(bias.y), bias.db.out()]);
+                }
+                None => args.extend([maybe(None), maybe(None), maybe(None)]),
+            }
+            args.extend([Arg::value(&positions), Arg::value(&tiles)]);
+        } else if let Algorithm::Tensor(_) = algorithm {
+            args.push(Arg::value(&all_channels));
+        }
         self.launch(kernel, geometry(grid[0], grid[1], grid[2], threads), &args)?;
-        match (scratch, bias) {
+        match (scratch.filter(|_| !done), bias) {
             (None, None) => Ok(()),
             (None, Some(bias)) => self.bias_grad(bias),
             (Some(parts), None) => {
@@ -298,7 +336,7 @@ impl Cuda {
         bias: BiasGrad<'_>,
     ) -> Result<()> {
         let channels = bias.db.len() as u32;
-        let positions = bias.g.len() as u64 / u64::from(channels.max(1));
+        let positions = bias.positions();
         let kernel = instance(&conv_pool::CONV_POOL_SUM, bias.g.dtype());
         let args = [
             Arg::value(&len),

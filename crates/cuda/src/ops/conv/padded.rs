@@ -50,8 +50,22 @@ impl Cuda {
         );
         let mut parts = self.scratch(DType::F32, (splits * size.rows * size.columns) as usize)?;
         let count = splits as u32;
-        let args = [Arg::value(&q), g.arg(), x.arg(), parts.out(), Arg::value(&count)];
+        let groups = u64::from(grid.grid[0]) * u64::from(grid.grid[1]) * size.parts;
+        let sharers = self.sharers(kernel, grid, groups, splits)?;
+        let args = [
+            Arg::value(&q),
+            g.arg(),
+            x.arg(),
+            parts.out(),
+            Arg::value(&count),
+            dw.out(),
+            Arg::value(&sharers),
+            Arg::value(&p.in_channels),
+        ];
         self.launch(kernel, grid, &args)?;
+        if sharers > 0 {
+            return Ok(());
+        }
         let rows = dw.len() as u64 / u64::from(p.in_channels);
         let grid = self.strided(dw.len() as u64);
         let args = [
