@@ -7,7 +7,7 @@
 // a thread from slabs of both operands in shared memory, keeps the weights in shared memory, and multiplies them with 64 columns of
 // the third operand. Widths above 64 compute the scores once for each 64 columns.
 //
-// attention_statistics: for every query (lse·log2 e, delta), which the gradients read; 8 neighbouring lanes a query, 32 queries a block.
+// attention_statistics: for every query (lse·log2 e, delta), which the plain gradients read; 8 neighbouring lanes a query, 32 queries a block.
 #include "attention.cuh"
 #include "common/warp.cuh"
 

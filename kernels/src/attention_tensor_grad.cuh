@@ -1,6 +1,6 @@
 // The gradient of attention on tensor cores, under the contract of attention_tensor.cuh: two kernels, one with a block for each
-// tile of keys, the other with one for each tile of queries. Both compute the scores again, from the pairs (lse·log2 e, delta) that
-// attention_statistics has written for every query.
+// tile of queries, the other with one for each tile of keys. Both compute the scores again, from a pair (lse·log2 e, delta) for every
+// query. The kernel of queries, which comes first, makes the pairs of its rows and writes them for the other.
 //
 // The kernel of keys computes the scores transposed, keys by queries, so that weights and slopes of 16 queries come out in the
 // registers in which the products with g and with the queries take them. 16 queries (or keys) are computed at a time: with
@@ -185,11 +185,25 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                             left - warp_row, columns, [](int, int) { return 1.0f; });
 }
 
+// Σ g·y of a row, by four neighbouring lanes, each of which gets the sum.
+template <typename T> __device__ __forceinline__ float row_product(const T *__restrict__ y, const T *__restrict__ g, int width) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int c = (int)(threadIdx.x % 4) * LANES<T>; c < width; c += 4 * LANES<T>) {
+        Pack<T> a = load16(y + c), b = load16(g + c);
+#pragma unroll
+        for (int e = 0; e < LANES<T>; ++e) sum += to_acc(a.v[e]) * to_acc(b.v[e]);
+    }
+    sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+    return sum + __shfl_xor_sync(FULL_WARP, sum, 2);
+}
+
 // dq of 64·MS queries: STEP keys a stage.
 template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD, bool MASKED>
 __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                   const T *__restrict__ v, const T *__restrict__ g,
-                                                  const float2 *__restrict__ statistics, T *__restrict__ dq,
+                                                  const T *__restrict__ y, const float *__restrict__ lses,
+                                                  float2 *__restrict__ statistics, T *__restrict__ dq,
                                                   const u8 *__restrict__ mask, const float *__restrict__ bias) {
     constexpr int THREADS = 128, QUERIES = 64 * MS;
     using Rows = SharedRows<WIDTH>;
@@ -216,15 +230,19 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         of_queries.copy(start, left);
         of_slopes.copy(start + Memory::SECOND, left);
         cp_async_commit();
-        const float2 *pairs = statistics + (at.batch * p.heads + at.head) * p.queries + at.row;
+        u64 number = (at.batch * p.heads + at.head) * p.queries + at.row;
+        i64 begin = p.y.at(at.batch, at.head) + (i64)at.row * p.y.row;
 #pragma unroll
         for (int m = 0; m < MS; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 int row = warp_row + 16 * m + 8 * half + lane / 4;
-                float2 pair = row < left ? pairs[row] : make_float2(0.0f, 0.0f);
-                lse[m][half] = pair.x;
-                delta[m][half] = pair.y;
+                // A row that does not exist takes no part, but its lanes do in the sum.
+                i64 from = begin + row * p.y.row;
+                delta[m][half] = row_product(y + from, g + from, row < left ? width : 0);
+                lse[m][half] = row < left ? lses[number + row] * LOG2_E : 0.0f;
+                if (row < left && lane % 4 == 0 && at.column == 0)
+                    statistics[number + row] = make_float2(lse[m][half], delta[m][half]);
             }
         cp_async_wait<0>();
         __syncthreads();
@@ -331,8 +349,8 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
 #define ATTENTION_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                            \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_query_grad_##width##_##suffix(                               \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
-        const float2 *__restrict__ statistics, T *__restrict__ dq) {                                                            \
-        attend_query_grad<T, width, part, ms, step, held, false>(p, q, k, v, g, statistics, dq, nullptr, nullptr);              \
+        const T *__restrict__ y, const float *__restrict__ lse, float2 *__restrict__ statistics, T *__restrict__ dq) {          \
+        attend_query_grad<T, width, part, ms, step, held, false>(p, q, k, v, g, y, lse, statistics, dq, nullptr, nullptr);      \
     }
 #define ATTENTION_MASKED(width, suffix, T, ms, keys, held)                                                                      \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_##width##_##suffix(                                   \
@@ -350,9 +368,9 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
 #define ATTENTION_MASKED_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                     \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_query_grad_##width##_##suffix(                        \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
-        const float2 *__restrict__ statistics, T *__restrict__ dq, const u8 *__restrict__ mask,                                 \
-        const float *__restrict__ bias) {                                                                                       \
-        attend_query_grad<T, width, part, ms, step, held, true>(p, q, k, v, g, statistics, dq, mask, bias);                     \
+        const T *__restrict__ y, const float *__restrict__ lse, float2 *__restrict__ statistics, T *__restrict__ dq,            \
+        const u8 *__restrict__ mask, const float *__restrict__ bias) {                                                          \
+        attend_query_grad<T, width, part, ms, step, held, true>(p, q, k, v, g, y, lse, statistics, dq, mask, bias);             \
     }
 #define ATTENTION_TENSORS(suffix, T)                                                                                            \
     ATTENTION_TENSOR(32, suffix, T, 2, 64, 2)                                                                                   \

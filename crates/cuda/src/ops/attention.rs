@@ -7,7 +7,8 @@
 //! | f32, other widths                                             | `attention_plain`, `attention_…_grad_plain`   |
 //!
 //! The kernels on tensor cores are made for widths of 32, 64, 128 and 256; a width between takes the next one, and zeros fill its
-//! vectors up in shared memory. The gradient is three launches: a pair of numbers for each query, then keys and values, then queries.
+//! vectors up in shared memory. The gradient is two launches: queries, which also give a pair of numbers for each, then keys and values; by the plain kernels three, of which
+//! the first makes the pairs.
 //!
 //! [`Cuda::attention_with`] and its like take given kernels, for benches and tests.
 
@@ -19,8 +20,8 @@ use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams, ElementwiseOps};
 use kiln_core::{Buffer, DType, Error, Result, checks};
-use kiln_device::Arg;
-use kiln_kernels::attention as plain;
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::{Kernel, attention as plain};
 
 /// Kernels for attention, which all compute the same but for rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,18 +221,20 @@ impl Cuda {
         let dtype = x.q.dtype();
         let rows = call.batch * call.heads * call.queries;
         let mut statistics = self.scratch(DType::F32, 2 * rows as usize)?;
-        let args = [
-            Arg::value(call),
-            Arg::value(&rows),
-            y.arg(),
-            g.arg(),
-            lse.arg(),
-            statistics.out(),
-        ];
-        // Eight threads a query.
-        let blocks = [rows.div_ceil(u64::from(tiles::PLAIN_THREADS) / 8), 1, 1];
-        let geometry = tiles::grid(blocks, tiles::PLAIN_THREADS, 0)?;
-        self.launch(instance(&plain::ATTENTION_STATISTICS, dtype), geometry, &args)?;
+        if !tensor {
+            let args = [
+                Arg::value(call),
+                Arg::value(&rows),
+                y.arg(),
+                g.arg(),
+                lse.arg(),
+                statistics.out(),
+            ];
+            // Eight threads a query.
+            let blocks = [rows.div_ceil(u64::from(tiles::PLAIN_THREADS) / 8), 1, 1];
+            let geometry = tiles::grid(blocks, tiles::PLAIN_THREADS, 0)?;
+            self.launch(instance(&plain::ATTENTION_STATISTICS, dtype), geometry, &args)?;
+        }
 
         let of_keys = [call.batch * (call.heads / call.group), call.keys];
         let of_queries = [call.batch * call.heads, call.queries];
@@ -249,23 +252,18 @@ impl Cuda {
         // The kernels on tensor cores without a mask have no parameters for one.
         let without = if tensor && !masked { 2 } else { 0 };
         let [dq, dk, dv] = out;
-        let all = |gradients: &[&'_ CudaBuffer]| -> Result<()> {
-            let mut args = vec![
-                Arg::value(call),
-                x.q.arg(),
-                x.k.arg(),
-                x.v.arg(),
-                g.arg(),
-                statistics.arg(),
-            ];
-            args.extend(gradients.iter().map(|gradient| gradient.arg()));
-            args.extend([maybe(x.mask), maybe(x.bias)]);
-            args.truncate(args.len() - without);
-            let (kernel, geometry) = if gradients.len() == 2 { keys } else { queries };
+        let operands = [Arg::value(call), x.q.arg(), x.k.arg(), x.v.arg(), g.arg()];
+        let masks = [maybe(x.mask), maybe(x.bias)];
+        let launch = |(kernel, geometry): (&'static Kernel, Geometry), own: &[Arg<'_>]| -> Result<()> {
+            let args = [&operands[..], own, &masks[without..]].concat();
             self.launch(kernel, geometry, &args)
         };
-        all(&[dk, dv])?;
-        all(&[dq])
+        // On tensor cores the kernel of queries writes the pairs that the other reads.
+        match tensor {
+            true => launch(queries, &[y.arg(), lse.arg(), statistics.out(), dq.arg()])?,
+            false => launch(queries, &[statistics.arg(), dq.arg()])?,
+        }
+        launch(keys, &[statistics.arg(), dk.arg(), dv.arg()])
     }
 
     /// Attention by `algorithm`, or by the plain kernels where `algorithm` does not compute it.
