@@ -3,7 +3,8 @@
 //!
 //! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
 //! the run is one launch of a recorded graph, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
-//! device. kernels/gates.toml has a row for each step.
+//! device, up to the end of that step and in the whole run, whose validation is computed op by op beside the recording.
+//! kernels/gates.toml has a row for each step.
 
 use crate::counters;
 use crate::emulated::{forecast, programs, trained};
@@ -152,14 +153,17 @@ fn measure(programs: &Path, train: &str) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Counts the last graph of a trace, and the most memory of the whole.
+/// Counts the last graph of a trace, and the most memory up to its end and of the whole.
 fn count(trace: &str) -> Result<Counts, String> {
-    let (mut last, mut open, mut peak) = (None, None, 0);
+    let (mut last, mut open, mut peak, mut in_steps) = (None, None, 0, 0);
     for line in trace.lines() {
         let event: Value = serde_json::from_str(line).map_err(|e| format!("`{line}` in the launch trace: {e}"))?;
         match event["graph"].as_str() {
             Some("begin") => open = Some(Counts::new()),
-            Some(_) => last = open.take().or(last),
+            Some(_) => {
+                last = open.take().or(last);
+                in_steps = peak;
+            }
             None => {}
         }
         peak = event["used"].as_u64().map_or(peak, |used| peak.max(used));
@@ -170,7 +174,8 @@ fn count(trace: &str) -> Result<Counts, String> {
         }
     }
     let mut counts = last.ok_or("no step was replayed")?;
-    counts.insert("peak_bytes".to_string(), peak);
+    counts.insert("peak_bytes".to_string(), in_steps);
+    counts.insert("run_peak_bytes".to_string(), peak);
     Ok(counts)
 }
 
@@ -243,9 +248,16 @@ mod tests {
             {"kernel":"b","grid":[1,1,1],"block":[1,1,1],"shared":0,"device":0,"params":[]}
             {"fill":4}
             {"graph":"end"}
+            {"allocate":90,"at":"0x30","device":0,"used":190}
             {"copy":"device to host","bytes":4}"#;
         let trace: String = trace.trim().lines().map(|line| format!("{}\n", line.trim())).collect();
-        let wanted = counts(&[("kernels", 2), ("copies", 1), ("fills", 1), ("peak_bytes", 150)]);
+        let wanted = counts(&[
+            ("kernels", 2),
+            ("copies", 1),
+            ("fills", 1),
+            ("peak_bytes", 150),
+            ("run_peak_bytes", 190),
+        ]);
         assert_eq!(count(&trace), Ok(wanted));
         assert!(count("{\"fill\":4}").is_err() && count("no json").is_err());
     }
