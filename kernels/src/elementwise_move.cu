@@ -1,12 +1,14 @@
 // Conversion, filling and accumulation of n contiguous elements.
 //
 //   cast: y[i] = x[i] in another dtype: floats round to nearest even, float to integer truncates and saturates, NaN is 0;
+//   cast_each: the same for a list of tensors (common/tensors.cuh), whose records are [x, y, elements, first chunk];
 //   fill: the bytes of y repeat a word of 4;   accumulate: y[i] += x[i], in f32, rounded once.
 //
 // Every value is rounded once, whatever the pair. Accesses are of up to 16 bytes where the pointers allow it.
 //
-// Geometry: 256 threads, a grid of any size striding over the packs.
+// Geometry: 256 threads, a grid of any size striding over the packs; cast_each: a block per chunk.
 #include "common/broadcast.cuh"
+#include "common/tensors.cuh"
 
 // x as the f32 that rounds to every narrower float as x itself would: exact, but for integers of more than 24 bits, which
 // are rounded to odd.
@@ -62,6 +64,32 @@ CAST(f16, f16, f32, f32)    CAST(f16, f16, bf16, bf16)  CAST(f16, f16, i32, i32)
 CAST(i32, i32, f32, f32)    CAST(i32, i32, bf16, bf16)  CAST(i32, i32, f16, f16)    CAST(i32, i32, u8, u8)
 CAST(u8, u8, f32, f32)      CAST(u8, u8, bf16, bf16)    CAST(u8, u8, f16, f16)      CAST(u8, u8, i32, i32)
 // clang-format on
+
+// Tensors begin at multiples of 16 bytes.
+template <typename X, typename Y> __device__ __forceinline__ void cast_each(const Tensors &tensors) {
+    constexpr u32 L = 16 / (sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
+    const u64 *record = find<3>(tensors, 4);
+    u64 begin = (blockIdx.x - record[3]) * CHUNK;
+    u64 left = record[2] - begin;
+    u32 n = left < CHUNK ? (u32)left : CHUNK, packs = n / L;
+    const X *__restrict__ x = reinterpret_cast<const X *>(record[0]) + begin;
+    Y *__restrict__ y = reinterpret_cast<Y *>(record[1]) + begin;
+    for (u32 i = threadIdx.x; i < packs; i += 256) {
+        Group<X, L> v = load_group<X, L>(x, i * L, false);
+        Group<Y, L> r;
+#pragma unroll
+        for (int k = 0; k < L; ++k) r.v[k] = Into<Y>::of(v.v[k]);
+        *reinterpret_cast<Group<Y, L> *>(y + i * L) = r;
+    }
+    for (u32 i = packs * L + threadIdx.x; i < n; i += 256) y[i] = Into<Y>::of(x[i]);
+}
+
+#define CAST_EACH(from, X, to, Y)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256) cast_each_##from##_##to(Tensors tensors) {                       \
+        cast_each<X, Y>(tensors);                                                                                      \
+    }
+CAST_EACH(bf16, bf16, f32, f32)
+CAST_EACH(f16, f16, f32, f32)
 
 // `bytes` of y, a multiple of the element's size, become copies of `word`, itself 4/size elements.
 extern "C" __global__ void __launch_bounds__(256) fill_b32(u64 bytes, u32 word, u8 *__restrict__ y) {

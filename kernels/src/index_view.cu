@@ -7,8 +7,13 @@
 // dimensions are a transpose goes through 32 × 32 tiles in shared memory, so that both sides are read and written along
 // their rows.
 //
-// Geometry: view_read, view_write: 256 threads, a grid of any size striding over the elements.
+// copy_each copies a list of stretches (common/tensors.cuh), whose records are [from, to, bytes, first chunk]: of 16 bytes at a time where
+// both addresses allow it.
+//
+// Geometry: copy_each: 256 threads, a block per chunk.
+//           view_read, view_write: 256 threads, a grid of any size striding over the elements.
 //           view_read_tiles, view_write_tiles: 256 threads a tile, grid = matrices·ceil(h/32)·ceil(w/32), columns fastest.
+#include "common/tensors.cuh"
 #include "common/types.cuh"
 
 struct ViewParams {
@@ -91,3 +96,26 @@ COPIES(b128, uint4)
 TILES(b8, u8)
 TILES(b16, uint16_t)
 TILES(b32, u32)
+
+template <typename T> __device__ __forceinline__ void copy_words(const u8 *from, u8 *to, u32 bytes) {
+    for (u32 i = threadIdx.x; i < bytes / sizeof(T); i += 256)
+        reinterpret_cast<T *>(to)[i] = reinterpret_cast<const T *>(from)[i];
+}
+
+extern "C" __global__ void __launch_bounds__(256) copy_each(Tensors tensors) {
+    const u64 *record = find<3>(tensors, 4);
+    u64 begin = (blockIdx.x - record[3]) * CHUNK;
+    u64 left = record[2] - begin;
+    u32 n = left < CHUNK ? (u32)left : CHUNK, done = 0;
+    const u8 *from = reinterpret_cast<const u8 *>(record[0]) + begin;
+    u8 *to = reinterpret_cast<u8 *>(record[1]) + begin;
+    u64 both = record[0] | record[1];
+    if (both % 16 == 0) {
+        copy_words<uint4>(from, to, n);
+        done = n / 16 * 16;
+    } else if (both % 4 == 0) {
+        copy_words<u32>(from, to, n);
+        done = n / 4 * 4;
+    }
+    copy_words<u8>(from + done, to + done, n - done);
+}

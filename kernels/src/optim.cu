@@ -1,9 +1,6 @@
 // Optimizer updates: one launch for every parameter of a group.
 //
-// The list of parameters travels by value in the launch's own parameters (a replayed graph keeps it), in flat words:
-// a record per tensor [param, grad, state × N, elements, first chunk], where a chunk is 4096 elements and a tensor's
-// chunks follow those of the tensor before it. A block takes one chunk and finds its tensor by bisection. PyTorch's
-// multi_tensor_apply cuts work the same way, with the search done on the host. Formulas: core/src/ops/optim.rs.
+// A record of the list of tensors (common/tensors.cuh) is [param, grad, state × N, elements, first chunk]. Formulas: core/src/ops/optim.rs.
 //
 // Where `halves` is 1 a record has one more word: the address of the parameter's copy in half precision, with 1 (bf16) or 2 (f16) in
 // its lowest bits, or 0. A parameter of f32 and its copy are written in one pass: the forward pass of mixed precision reads the copy.
@@ -19,7 +16,7 @@
 // Contract: pointers at multiples of 16 bytes; params and grads of T, state of f32; no tensor without elements.
 // Geometry: 256 threads, a block per chunk; a thread moves 16 bytes of the parameter at a time.
 #include "common/exact.cuh"
-#include "common/vector.cuh"
+#include "common/tensors.cuh"
 #include "common/warp.cuh"
 
 struct SgdParams {
@@ -45,26 +42,7 @@ struct AdagradParams {
 };
 static_assert(sizeof(AdagradParams) == 16, "core::ops::AdagradParams");
 
-// The tensors of one launch.
-struct Tensors {
-    u32 count, halves;
-    u64 words[500];
-};
-static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the other parameters below 4096 bytes");
-
 constexpr int THREADS = 256;
-constexpr u32 CHUNK = 4096;
-
-// The record of the last tensor whose first chunk, word FIRST of a record of `size` words, is not after this block's.
-template <int FIRST> __device__ __forceinline__ const u64 *find(const Tensors &tensors, u32 size) {
-    u32 low = 0, high = tensors.count;
-    while (high - low > 1) {
-        u32 middle = (low + high) / 2;
-        if (tensors.words[middle * size + FIRST] <= blockIdx.x) low = middle;
-        else high = middle;
-    }
-    return tensors.words + low * size;
-}
 
 // Writes V elements from `at` on of a copy in half precision, if there is one. The branch is the same in all of a block.
 template <int V> __device__ __forceinline__ void store_half(u64 half, u64 at, const float (&w)[V]) {

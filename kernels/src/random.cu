@@ -2,16 +2,17 @@
 //
 //   random:   y[i] of a distribution with parameters a, b
 //   dropout:  y[i] = u[i] < a ? 0 : x[i]·scale, scale = 1/(1 − a)
-//   tick:     ticket = counter; counter += 1 (wrapping)
+//   tick:     ticket = counter; counter += 1 (wrapping); tick_each: the same for a list of counters
 //
 // Element i takes word i % 4 of Philox block i / 4 under the key (seed, stream, *step): the bits do not depend on the
 // grid, and are those of the CPU.
 //
 // Contract: x and y have p.n elements and start at a multiple of 16 bytes; step, counter and ticket are one i32 each.
-// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick: one block of 32 threads,
+// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick_each: one block; tick: one block of 32 threads,
 //           of which the first works.
 #include "common/normal.cuh"
 #include "common/philox.cuh"
+#include "common/tensors.cuh"
 #include "common/vector.cuh"
 
 struct RandomParams {
@@ -115,6 +116,16 @@ __device__ __forceinline__ void drop(const RandomParams &p, const i32 *__restric
         drop<T>(p, step, x, y, scale);                                                                                 \
     }
 FOR_FLOATS(RANDOM)
+
+// Records of the list (common/tensors.cuh) are [counter, ticket, 1, number].
+extern "C" __global__ void __launch_bounds__(256) tick_each(Tensors tensors) {
+    for (u32 i = threadIdx.x; i < tensors.count; i += 256) {
+        i32 *counter = reinterpret_cast<i32 *>(tensors.words[i * 4]), *ticket = reinterpret_cast<i32 *>(tensors.words[i * 4 + 1]);
+        u32 now = (u32)*counter;
+        *ticket = (i32)now;
+        *counter = (i32)(now + 1);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(32) tick(i32 *__restrict__ counter, i32 *__restrict__ ticket) {
     if (global_thread() != 0) return;

@@ -2,11 +2,11 @@
 //
 //   residual_add:       s = x + dropout(y);                      residual_add_grad:  dy = dropout(g)
 //   residual_norm:      s = x + dropout(y) (s = x without y);    n = (s − mean)·rstd·scale + shift
-//   residual_norm_grad: ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width), ŝ = (s − mean)·rstd;
+//   residual_norm_grad: with g + more for g where more is given, ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width), ŝ = (s − mean)·rstd;
 //                       dy = dropout(ds);  dscale = Σ g·ŝ,  dshift = Σ g over the rows
 //
 // The norm is of the rounded sum. Dropout zeroes element i where the word i % 4 of Philox block i / 4 is below p.drop, as
-// random.cu does; it is off where p.drop is 0. Pointers that may be null: y with s, sum, dy, step. Scale and shift, and
+// random.cu does; it is off where p.drop is 0. Pointers that may be null: y with s, more, sum, dy, step. Scale and shift, and
 // their gradients, are f32 if p.wide, else W.
 //
 // The variants: *_held128 and *_held256 keep rows of up to 1024 and 2048 elements in the registers of a block, eight for a
@@ -196,12 +196,26 @@ __device__ __forceinline__ void norm_plain(const ResidualParams &p, const W *__r
     }
 }
 
+// The gradient of the norm, in one term or two.
+template <typename H> struct Gradient {
+    const H *__restrict__ g, *__restrict__ more;
+
+    template <int V> __device__ __forceinline__ void load_at(u64 at, float (&d)[V]) const {
+        load<V>(g + at, d);
+        if (!more) return;
+        float a[V];
+        load<V>(more + at, a);
+#pragma unroll
+        for (int j = 0; j < V; ++j) d[j] += a[j];
+    }
+};
+
 // v = ŝ and d = g of V elements.
 template <typename W, typename H, int V>
-__device__ __forceinline__ void pair_at(const W *__restrict__ s, const H *__restrict__ g,
+__device__ __forceinline__ void pair_at(const W *__restrict__ s, const Gradient<H> &g,
                                         u64 at, float m, float k, float (&v)[V], float (&d)[V]) {
     load<V>(s + at, v);
-    load<V>(g + at, d);
+    g.load_at<V>(at, d);
 #pragma unroll
     for (int j = 0; j < V; ++j) v[j] = (v[j] - m) * k;
 }
@@ -259,7 +273,7 @@ __device__ __forceinline__ void totals_of(const ResidualParams &p, u64 column, u
 template <typename W, typename H, int V, int TEAM>
 __device__ __forceinline__ void grad_held(const ResidualParams &p, const W *__restrict__ s,
                                           const void *__restrict__ scale, const float *__restrict__ mean,
-                                          const float *__restrict__ rstd, const H *__restrict__ g,
+                                          const float *__restrict__ rstd, const Gradient<H> &g,
                                           const W *__restrict__ sum, const i32 *__restrict__ step,
                                           W *__restrict__ ds, H *__restrict__ dy, float *partial, u64 each,
                                           void *__restrict__ dscale, void *__restrict__ dshift, u32 sharers) {
@@ -310,7 +324,7 @@ __device__ __forceinline__ void grad_held(const ResidualParams &p, const W *__re
 template <typename W, typename H, int V, int TEAM>
 __device__ __forceinline__ void grad_plain(const ResidualParams &p, const W *__restrict__ s,
                                            const void *__restrict__ scale, const float *__restrict__ mean,
-                                           const float *__restrict__ rstd, const H *__restrict__ g,
+                                           const float *__restrict__ rstd, const Gradient<H> &g,
                                            const W *__restrict__ sum, const i32 *__restrict__ step,
                                            W *__restrict__ ds, H *__restrict__ dy) {
     __shared__ float scratch[2][TEAM / WARP];
@@ -344,7 +358,7 @@ __device__ __forceinline__ void grad_plain(const ResidualParams &p, const W *__r
 template <typename W, typename H>
 __device__ __forceinline__ void columns(const ResidualParams &p, const W *__restrict__ s,
                                         const float *__restrict__ mean, const float *__restrict__ rstd,
-                                        const H *__restrict__ g, float *partial, u64 each,
+                                        const Gradient<H> &g, float *partial, u64 each,
                                         void *__restrict__ dscale, void *__restrict__ dshift) {
     __shared__ float sums[2][8][WARP + 1];
     __shared__ bool final;
@@ -353,7 +367,9 @@ __device__ __forceinline__ void columns(const ResidualParams &p, const W *__rest
     float slope = 0.0f, shift = 0.0f;
     if (column < p.width) {
         for (u64 row = blockIdx.y * each + threadIdx.y; row < last; row += 8) {
-            float d = to_acc(g[row * p.width + column]);
+            float one[1];
+            g.load_at<1>(row * p.width + column, one);
+            float d = one[0];
             slope += d * (to_acc(s[row * p.width + column]) - mean[row]) * rstd[row];
             shift += d;
         }
@@ -427,11 +443,12 @@ __device__ __forceinline__ void add_grad(const ResidualParams &p, const W *__res
     extern "C" __global__ void __launch_bounds__(TEAM, 512 / TEAM)                                                     \
         name(ResidualParams p, const W *__restrict__ s, const void *__restrict__ scale,                                \
              const float *__restrict__ mean, const float *__restrict__ rstd, const H *__restrict__ g,                  \
-             const W *__restrict__ sum, const i32 *__restrict__ step, W *__restrict__ ds, H *__restrict__ dy,          \
+             const H *__restrict__ more, const W *__restrict__ sum, const i32 *__restrict__ step,                      \
+             W *__restrict__ ds, H *__restrict__ dy,                                                                   \
              float *__restrict__ partial, u64 each, void *__restrict__ dscale, void *__restrict__ dshift,              \
              u32 sharers) {                                                                                            \
-        BY_WIDTH(grad_held, W, H, TEAM, p, s, scale, mean, rstd, g, sum, step, ds, dy, partial, each, dscale, dshift,  \
-                 sharers)                                                                                              \
+        BY_WIDTH(grad_held, W, H, TEAM, p, s, scale, mean, rstd, (Gradient<H>{g, more}), sum, step, ds, dy, partial,   \
+                 each, dscale, dshift, sharers)                                                                        \
     }
 #define OF(suffix, W, H)                                                                                               \
     NORM(residual_norm_held128_##suffix, norm_held, W, H, 128)                                                            \
@@ -441,16 +458,16 @@ __device__ __forceinline__ void add_grad(const ResidualParams &p, const W *__res
     HELD_GRAD(residual_norm_grad_held256_##suffix, W, H, 256)                                                        \
     extern "C" __global__ void __launch_bounds__(PLAIN) residual_norm_grad_plain_##suffix(                             \
         ResidualParams p, const W *__restrict__ s, const void *__restrict__ scale, const float *__restrict__ mean,     \
-        const float *__restrict__ rstd, const H *__restrict__ g, const W *__restrict__ sum,                            \
-        const i32 *__restrict__ step, W *__restrict__ ds, H *__restrict__ dy) {                                        \
-        BY_WIDTH(grad_plain, W, H, PLAIN, p, s, scale, mean, rstd, g, sum, step, ds, dy)                               \
+        const float *__restrict__ rstd, const H *__restrict__ g, const H *__restrict__ more,                           \
+        const W *__restrict__ sum, const i32 *__restrict__ step, W *__restrict__ ds, H *__restrict__ dy) {             \
+        BY_WIDTH(grad_plain, W, H, PLAIN, p, s, scale, mean, rstd, (Gradient<H>{g, more}), sum, step, ds, dy)          \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_columns_##suffix(ResidualParams p, const W *__restrict__ s, const float *__restrict__ mean,           \
                                   const float *__restrict__ rstd, const H *__restrict__ g,                             \
-                                  float *__restrict__ partial, u64 each, void *__restrict__ dscale,                    \
+                                  const H *__restrict__ more, float *__restrict__ partial, u64 each, void *__restrict__ dscale,                    \
                                   void *__restrict__ dshift) {                                                         \
-        columns<W, H>(p, s, mean, rstd, g, partial, each, dscale, dshift);                                             \
+        columns<W, H>(p, s, mean, rstd, {g, more}, partial, each, dscale, dshift);                                           \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_add_##suffix(ResidualParams p, const W *__restrict__ x, const H *__restrict__ y,                      \

@@ -43,6 +43,8 @@ ops! {
         Select = "select",
         /// [`ElementwiseOps::cast`](crate::ops::ElementwiseOps::cast)
         Cast = "cast",
+        /// [`ElementwiseOps::cast_each`](crate::ops::ElementwiseOps::cast_each)
+        CastEach = "cast_each",
         /// [`ElementwiseOps::fill`](crate::ops::ElementwiseOps::fill)
         Fill = "fill",
         /// [`ElementwiseOps::accumulate`](crate::ops::ElementwiseOps::accumulate)
@@ -69,6 +71,10 @@ ops! {
         ViewRead = "view_read",
         /// [`IndexOps::view_write`](crate::ops::IndexOps::view_write)
         ViewWrite = "view_write",
+        /// [`IndexOps::join`](crate::ops::IndexOps::join)
+        Join = "join",
+        /// [`IndexOps::split`](crate::ops::IndexOps::split)
+        Split = "split",
         /// [`IndexOps::gather`](crate::ops::IndexOps::gather)
         Gather = "gather",
         /// [`IndexOps::scatter_add`](crate::ops::IndexOps::scatter_add)
@@ -83,6 +89,8 @@ ops! {
         Random = "random",
         /// [`RandomOps::tick`](crate::ops::RandomOps::tick)
         Tick = "tick",
+        /// [`RandomOps::tick_each`](crate::ops::RandomOps::tick_each)
+        TickEach = "tick_each",
     }
     fused {
         /// The gradient of [`Op::Unary`], [`ElementwiseOps::unary_grad`](crate::ops::ElementwiseOps::unary_grad)

@@ -22,6 +22,7 @@ mod ops;
 mod own;
 mod runtime;
 mod tensor_tile;
+mod tensors;
 mod transfer;
 
 pub use buffer::CudaBuffer;

@@ -319,6 +319,9 @@ impl<B: Backend> BertModel<B> {
     /// Ids or kinds that are not i32, not `[N, T]`, or outside of their tables; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
+            let of_layer = |layer: &BertLayer<B>| [&layer.attention.output.dropout, &layer.output.dropout];
+            let dropouts = self.encoder.layer.iter().flat_map(of_layer);
+            Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
             let mut x = self.embeddings.forward(ids, types)?;
             for layer in &self.encoder.layer {
                 x = layer.forward(&x)?;
@@ -383,9 +386,7 @@ impl<B: Backend> BertOutput<B> {
 
 impl<B: Backend> Layer<B> for BertSelfAttention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let parts = [&self.query, &self.key, &self.value].map(|layer| layer.forward(x));
-        let [q, k, v] = parts;
-        Tensor::concat(&[&q?, &k?, &v?], -1)?.self_attention(self.heads, false)
+        Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention(self.heads, false)
     }
 
     /// The two products of every head.

@@ -5,7 +5,7 @@ use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, 
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
-use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
+use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear, ResidualStream};
 use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
@@ -191,11 +191,12 @@ impl<B: Backend> Gpt<B> {
             }
         };
         trace::scope(self, ids, || {
-            let mut x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
+            let x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
+            let mut stream = ResidualStream::new(&x);
             for block in &self.h {
-                x = block.forward(&x)?;
+                stream = stream.through(block, |stream| block.add_to(stream))?;
             }
-            self.lm_head.forward(&self.ln_f.forward_half(&x)?)
+            self.lm_head.forward(&stream.norm(&self.ln_f)?.1)
         })
     }
 }
@@ -212,11 +213,19 @@ impl<B: Backend> LanguageModel<B> for Gpt<B> {
     }
 }
 
+impl<B: Backend> GptBlock<B> {
+    /// The stream with what attention and the perceptron add to it.
+    fn add_to(&self, stream: ResidualStream<B>) -> Result<ResidualStream<B>> {
+        let (stream, n) = stream.norm(&self.ln_1)?;
+        let stream = stream.add(&self.attn.forward(&n)?, None)?;
+        let (stream, n) = stream.norm(&self.ln_2)?;
+        stream.add(&self.mlp.forward(&n)?, None)
+    }
+}
+
 impl<B: Backend> Layer<B> for GptBlock<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.attn.forward(&self.ln_1.forward_half(x)?)?;
-        let (x, n) = self.ln_2.forward_sum(x, &y, None)?;
-        x.residual_add(&self.mlp.forward(&n)?, None)
+        self.add_to(ResidualStream::new(x))?.sum()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, 
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
-use kiln_nn::layers::{Dropout, Embedding, GeluTanh, LayerNorm, Linear};
+use kiln_nn::layers::{Dropout, Embedding, GeluTanh, LayerNorm, Linear, ResidualStream};
 use kiln_nn::{Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
@@ -246,12 +246,15 @@ impl<B: Backend> Gpt2Transformer<B> {
             }
         };
         trace::scope(self, ids, || {
+            let of_block = |block: &Gpt2Block<B>| [&block.attn.resid_dropout, &block.mlp.dropout];
+            Dropout::count_ahead(self.h.iter().flat_map(of_block).chain([&self.drop]))?;
             let positions = self.wpe.weight.narrow(0, 0, length)?;
-            let mut x = self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)?;
+            let x = self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)?;
+            let mut stream = ResidualStream::new(&x);
             for block in &self.h {
-                x = block.forward(&x)?;
+                stream = stream.through(block, |stream| block.add_to(stream))?;
             }
-            self.ln_f.forward_half(&x)
+            Ok(stream.norm(&self.ln_f)?.1)
         })
     }
 }
@@ -268,11 +271,19 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
     }
 }
 
+impl<B: Backend> Gpt2Block<B> {
+    /// The stream with what attention and the perceptron add to it.
+    fn add_to(&self, stream: ResidualStream<B>) -> Result<ResidualStream<B>> {
+        let (stream, n) = stream.norm(&self.ln_1)?;
+        let stream = stream.add(&self.attn.forward(&n)?, Some(&self.attn.resid_dropout))?;
+        let (stream, n) = stream.norm(&self.ln_2)?;
+        stream.add(&self.mlp.forward(&n)?, Some(&self.mlp.dropout))
+    }
+}
+
 impl<B: Backend> Layer<B> for Gpt2Block<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.attn.forward(&self.ln_1.forward_half(x)?)?;
-        let (x, n) = self.ln_2.forward_sum(x, &y, Some(&self.attn.resid_dropout))?;
-        x.residual_add(&self.mlp.forward(&n)?, self.mlp.dropout.draw()?.as_ref())
+        self.add_to(ResidualStream::new(x))?.sum()
     }
 }
 

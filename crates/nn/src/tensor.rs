@@ -5,9 +5,12 @@ mod display;
 mod drop;
 mod half;
 mod ndarray;
+mod part;
+mod recompute;
 mod values;
 mod watched;
 
+pub use part::Part;
 pub(crate) use values::{require_float, same_dtype};
 
 use crate::array::Array;
@@ -16,7 +19,6 @@ use crate::memory::Memory;
 use crate::watch;
 use kiln_core::ops::Op;
 use kiln_core::{Backend, DType, Result, Scope, Shape};
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -280,6 +282,22 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
+    /// True if the op's result is its input under another shape.
+    fn keeps_elements(&self) -> bool {
+        false
+    }
+
+    /// The op's result again, from what the rule has saved, with the bits that it had; `None` for a rule that does not save all of its
+    /// inputs, or whose op is worth more than the memory of its result.
+    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
+        None
+    }
+
+    /// The dtype to which the rule casts the gradient, if it does nothing else. Those of leaves are cast together at the end of the pass.
+    fn casts_to(&self) -> Option<DType> {
+        None
+    }
+
     /// The input whose gradient the rule returns with `RuleContext::sum` added to it.
     fn adds_to(&self) -> Option<usize> {
         None
@@ -531,6 +549,13 @@ impl<B: Backend> Saved<B> {
         self.rule.part(i)
     }
 
+    /// The leaf of which the op is a cast, and the dtype of its gradient: [`Rule::casts_to`].
+    pub(crate) fn cast_of_leaf(&self) -> Option<(NodeId, DType)> {
+        let dtype = self.rule.casts_to()?;
+        let leaf = self.inputs.first()?.as_ref().filter(|input| input.is_leaf())?;
+        Some((leaf.id(), dtype))
+    }
+
     /// See [`Rule::adds_to`].
     pub(crate) fn adds_to(&self) -> Option<&Arc<Node<B>>> {
         self.inputs.get(self.rule.adds_to()?)?.as_ref()
@@ -567,32 +592,4 @@ impl<B: Backend> Drop for Node<B> {
             drop::in_a_loop(saved);
         }
     }
-}
-
-/// The part of a tensor that an op reads: the gradient of the op belongs there, and the gradient of the rest is zero.
-///
-/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The backward pass adds it to the one
-/// gradient of the whole tensor, so the cost of `n` parts is proportional to their elements, not to `n` times those of
-/// the whole.
-pub trait Part<B: Backend>: Send + Sync + 'static {
-    /// The shape of the whole tensor.
-    fn whole(&self) -> Shape;
-
-    /// An axis and a range of its entries that contains the part. `None` if the part may name an element more than
-    /// once, as an index tensor may.
-    fn within(&self) -> Option<(usize, Range<usize>)>;
-
-    /// Adds `grad` to the part of `whole`, in place. `zero` is true if nothing was added to the part before; a part with
-    /// a range ([`within`](Part::within)) must then be overwritten, because a part as large as the whole is given
-    /// uninitialised memory.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
-    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
-
-    /// Reads this part of a tensor of the whole's shape, by a differentiable op.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
-    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
 }

@@ -9,7 +9,7 @@ use crate::verdict::Changed;
 use crate::{Clip, Output, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, DataError, Loaded};
-use kiln_nn::autograd::checkpoint_layers_told;
+use kiln_nn::autograd::{checkpoint_layers_told, recompute_activations};
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use kiln_nvtx::{range, range_with};
 use std::ops::Deref;
@@ -217,8 +217,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// The closure of a phase on a batch, in the precision of steps.
     pub(crate) fn forward(&self, at: usize, batch: &T::On<B>) -> kiln_core::Result<Output<B>> {
         let _forward = range("forward");
-        let closure = || (self.legs[at].phase.closure)(self.model, batch);
         let options = &self.trainer.options;
+        let run = || (self.legs[at].phase.closure)(self.model, batch);
+        let closure = || match options.recompute_activations {
+            true => recompute_activations(run),
+            false => run(),
+        };
         options.in_precision(|| match &options.recompute[..] {
             [] => closure(),
             layers => {

@@ -66,6 +66,18 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) recompute: Option<Vec<Names>>,
 
+    /// Compute norms and activations again in the backward pass that products read, instead of keeping them: less memory, a little more
+    /// time, the same results
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) recompute_activations: Option<bool>,
+
     /// Measure the norm of all gradients in every step, before clipping; report its mean and its largest value. With =layers
     /// also the mean of each layer
     #[arg(long, value_name = "OF", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "total")]

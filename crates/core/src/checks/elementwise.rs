@@ -115,6 +115,23 @@ pub fn cast<R: Runtime>(on: &R, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
     of.holds("y", y, of.any(y)?, x.len())
 }
 
+/// Checks [`ElementwiseOps::cast_each`](crate::ops::ElementwiseOps::cast_each).
+///
+/// # Errors
+/// Lists or buffers of different lengths, or of several dtypes.
+pub fn cast_each<R: Runtime>(on: &R, xs: &[&R::Buffer], ys: &[&mut R::Buffer]) -> Result<()> {
+    let of = Operands::new(on, "cast_each");
+    of.require(xs.len() == ys.len(), "ys", ys.len(), "as many as xs")?;
+    let (Some(x), Some(y)) = (xs.first(), ys.first()) else {
+        return Ok(());
+    };
+    let (from, to) = (of.any(x)?, of.any(y)?);
+    xs.iter().zip(ys).try_for_each(|(x, y)| {
+        of.holds("x", x, from, x.len())?;
+        of.holds("y", y, to, x.len())
+    })
+}
+
 /// Checks [`ElementwiseOps::fill`](crate::ops::ElementwiseOps::fill).
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Checks of views and indexing. The values of indices are checked on the device.
 
 use super::Operands;
-use crate::ops::{IndexParams, ViewParams};
+use crate::ops::{IndexParams, Join, Split, ViewParams};
 use crate::{Buffer, DType, Error, Result, Runtime};
 
 /// Checks that a view stays inside the buffer `seen` and has as many elements as the contiguous buffer `flat`.
@@ -74,6 +74,40 @@ pub fn view_write<R: Runtime>(on: &R, p: &ViewParams, x: &R::Buffer, y: &R::Buff
         strides,
         "a view that does not overlap itself",
     )
+}
+
+/// Checks [`IndexOps::join`](crate::ops::IndexOps::join).
+///
+/// # Errors
+/// A whole of another dtype than a part, or not as long as all parts.
+pub fn join<R: Runtime>(on: &R, joins: &[Join<'_, R::Buffer>]) -> Result<()> {
+    let of = Operands::new(on, "join");
+    joins.iter().try_for_each(|join| {
+        let dtype = of.any(join.whole)?;
+        let parts = join.parts.iter();
+        parts
+            .clone()
+            .try_for_each(|part| of.holds("part", part, dtype, part.len()))?;
+        of.holds("whole", join.whole, dtype, parts.map(|part| part.len()).sum())
+    })
+}
+
+/// Checks [`IndexOps::split`](crate::ops::IndexOps::split).
+///
+/// # Errors
+/// A part of another dtype than its whole, or that ends behind it.
+pub fn split<R: Runtime>(on: &R, splits: &[Split<'_, R::Buffer>]) -> Result<()> {
+    let of = Operands::new(on, "split");
+    splits.iter().try_for_each(|split| {
+        let dtype = of.any(split.whole)?;
+        of.holds("whole", split.whole, dtype, split.whole.len())?;
+        split.parts.iter().try_for_each(|(start, part)| {
+            let end = start.checked_add(part.len());
+            let inside = end.is_some_and(|end| end <= split.whole.len());
+            of.require(inside, "part", start, "a stretch of the whole")?;
+            of.holds("part", part, dtype, part.len())
+        })
+    })
 }
 
 /// The numbers of elements of the source and the result of an indexed op.

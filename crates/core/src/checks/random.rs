@@ -26,6 +26,24 @@ pub fn tick<R: Runtime>(on: &R, counter: &R::Buffer, ticket: &R::Buffer) -> Resu
     of.holds("ticket", ticket, DType::I32, 1)
 }
 
+/// Checks [`RandomOps::tick_each`](crate::ops::RandomOps::tick_each).
+///
+/// # Errors
+/// Lists of different lengths, and buffers that do not hold exactly one i32.
+pub fn tick_each<R: Runtime>(on: &R, counters: &[&mut R::Buffer], tickets: &[&mut R::Buffer]) -> Result<()> {
+    let of = Operands::new(on, "tick_each");
+    of.require(
+        counters.len() == tickets.len(),
+        "tickets",
+        tickets.len(),
+        "as many as counters",
+    )?;
+    counters.iter().zip(tickets).try_for_each(|(counter, ticket)| {
+        of.holds("counter", counter, DType::I32, 1)?;
+        of.holds("ticket", ticket, DType::I32, 1)
+    })
+}
+
 /// Checks [`RandomOps::dropout`](crate::ops::RandomOps::dropout).
 ///
 /// # Errors

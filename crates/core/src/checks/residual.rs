@@ -136,6 +136,7 @@ pub fn residual_norm_grad<R: Runtime>(
     mean: &R::Buffer,
     rstd: &R::Buffer,
     g: &R::Buffer,
+    more: Option<&R::Buffer>,
     sum: Option<&R::Buffer>,
     step: Option<&R::Buffer>,
     ds: &R::Buffer,
@@ -157,6 +158,7 @@ pub fn residual_norm_grad<R: Runtime>(
     )?;
     let size = stream(&of, &drawn, ("s", s), step)?;
     let half = beside(&of, "g", g, size)?;
+    of.may_hold("more", more, half, size.1)?;
     of.may_hold("sum", sum, size.0, size.1)?;
     of.holds("ds", ds, size.0, size.1)?;
     of.may_hold("dy", dy, half, size.1)?;

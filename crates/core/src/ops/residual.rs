@@ -122,8 +122,8 @@ pub trait ResidualOps: Runtime {
         self.unsupported(Op::Residual)
     }
 
-    /// The gradient of [`ResidualOps::residual_norm`] for the gradient `g` of `n`, and for the gradient `sum` that `s` has otherwise, if
-    /// there is one: `ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width)` with `ŝ = (s − mean)·rstd`, which is that of
+    /// The gradient of [`ResidualOps::residual_norm`] for the gradient `g` of `n`, to which `more` is added if it is given, and for the
+    /// gradient `sum` that `s` has otherwise, if there is one: `ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width)` with `ŝ = (s − mean)·rstd`, which is that of
     /// `x` too; `dscale = Σ g·ŝ`, `dshift = Σ g`; and where it is asked for, the branch's `dy = dropout(ds)`.
     fn residual_norm_grad(
         &self,
@@ -133,6 +133,7 @@ pub trait ResidualOps: Runtime {
         mean: &Self::Buffer,
         rstd: &Self::Buffer,
         g: &Self::Buffer,
+        more: Option<&Self::Buffer>,
         sum: Option<&Self::Buffer>,
         step: Option<&Self::Buffer>,
         ds: &mut Self::Buffer,
@@ -140,7 +141,7 @@ pub trait ResidualOps: Runtime {
         dscale: &mut Self::Buffer,
         dshift: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, s, scale, mean, rstd, g, sum, step, ds, dy, dscale, dshift);
+        let _ = (p, s, scale, mean, rstd, g, more, sum, step, ds, dy, dscale, dshift);
         self.unsupported(Op::Residual)
     }
 }

@@ -215,6 +215,7 @@ impl ResidualOps for Cpu {
         mean: &CpuBuffer,
         rstd: &CpuBuffer,
         g: &CpuBuffer,
+        more: Option<&CpuBuffer>,
         sum: Option<&CpuBuffer>,
         step: Option<&CpuBuffer>,
         ds: &mut CpuBuffer,
@@ -230,6 +231,7 @@ impl ResidualOps for Cpu {
             mean,
             rstd,
             g,
+            more,
             sum,
             step,
             ds,
@@ -246,6 +248,7 @@ impl ResidualOps for Cpu {
             type A = <W as Float>::Acc;
             let scale = channels::<W>(self, Some(scale), p.width, 1.0)?;
             let (s, g) = (Upcast::new::<W>(self, s)?, Upcast::new::<H>(self, g)?);
+            let g = g.plus::<H>(self, more)?;
             write_upcast::<W>(self, ds, |ds| {
                 write_channels::<W>(self, dscale, |dscale| {
                     write_channels::<W>(self, dshift, |dshift| {

@@ -31,6 +31,23 @@ impl<'a, A: Element> Upcast<'a, A> {
         Ok(Upcast::Copy(copy))
     }
 
+    /// The sum with another operand of as many elements, if there is one.
+    pub(crate) fn plus<T: Stored<Acc = A>>(self, cpu: &Cpu, other: Option<&CpuBuffer>) -> Result<Self>
+    where
+        A: std::ops::Add<Output = A>,
+    {
+        let Some(other) = other else { return Ok(self) };
+        let (x, other) = (self.slice(), other.as_slice::<T>());
+        let mut sum = cpu.scratch(A::DTYPE, x.len())?;
+        chunks_mut(sum.as_mut_slice::<A>(), 1, 1, |at, chunk| {
+            to_acc(&other[at..at + chunk.len()], chunk);
+            for (sum, x) in chunk.iter_mut().zip(&x[at..]) {
+                *sum = *x + *sum;
+            }
+        });
+        Ok(Upcast::Copy(sum))
+    }
+
     pub(crate) fn slice(&self) -> &[A] {
         match self {
             Upcast::Same(x) => x,

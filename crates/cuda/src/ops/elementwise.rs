@@ -5,6 +5,7 @@
 
 use super::instance;
 use crate::launch::{THREADS, linear};
+use crate::tensors::{Tensors, WORDS, chunks_of};
 use crate::{Cuda, CudaBuffer};
 use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
@@ -141,6 +142,29 @@ impl ElementwiseOps for Cuda {
                 self.launch(kernel, self.striding(n, each), &[Arg::value(&n), x.arg(), y.out()])
             }
         }
+    }
+
+    fn cast_each(&self, xs: &[&CudaBuffer], ys: &mut [&mut CudaBuffer]) -> Result<()> {
+        checks::cast_each(self, xs, ys)?;
+        let (kernel, size) = match (xs.first().map(|x| x.dtype()), ys.first().map(|y| y.dtype())) {
+            (Some(DType::BF16), Some(DType::F32)) => (&moves::CAST_EACH_BF16_F32, WORDS / 4),
+            (Some(DType::F16), Some(DType::F32)) => (&moves::CAST_EACH_F16_F32, WORDS / 4),
+            _ => return xs.iter().zip(ys).try_for_each(|(x, y)| self.cast(x, y)),
+        };
+        let pairs: Vec<_> = xs.iter().zip(ys).filter(|(x, _)| !x.is_empty()).collect();
+        for part in pairs.chunks(size) {
+            for (x, y) in part {
+                self.keep(x)?;
+                self.keep(y)?;
+            }
+            let (list, chunks) = Tensors::of(part.iter().map(|(x, y)| {
+                let addresses = [x.block.ptr(), y.block.ptr()];
+                (addresses.into_iter(), x.len(), None)
+            }));
+            let geometry = chunks_of("cast", chunks, || part.iter().map(|(x, _)| x.len()).collect())?;
+            self.launch(kernel, geometry, &[Arg::value(&list)])?;
+        }
+        Ok(())
     }
 
     fn fill(&self, value: f64, y: &mut CudaBuffer) -> Result<()> {

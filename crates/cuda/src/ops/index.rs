@@ -4,8 +4,9 @@ use super::elementwise::bits;
 use super::instance;
 use crate::fault::code;
 use crate::launch::blocks;
+use crate::tensors::{Tensors, WORDS, chunks_of};
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
+use kiln_core::ops::{IndexOps, IndexParams, Join, Split, ViewParams};
 use kiln_core::{Buffer, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{Kernel, index_add as add, index_gather as gather, index_view as view};
@@ -92,6 +93,24 @@ fn tiles(p: &ViewParams) -> Option<u64> {
 }
 
 impl Cuda {
+    /// Copies stretches: for each the buffers and first elements that it is copied from and to, and its elements.
+    fn copy_each(&self, copies: &[[(&CudaBuffer, usize); 2]], lens: &[usize]) -> Result<()> {
+        let copies: Vec<_> = copies.iter().zip(lens).filter(|(_, n)| **n > 0).collect();
+        for part in copies.chunks(WORDS / 4) {
+            part.iter()
+                .flat_map(|(pair, _)| *pair)
+                .try_for_each(|(buffer, _)| self.keep(buffer))?;
+            let (list, chunks) = Tensors::of(part.iter().map(|(pair, n)| {
+                let size = pair[0].0.dtype().size();
+                let addresses = pair.map(|(buffer, start)| buffer.block.ptr() + (start * size) as u64);
+                (addresses.into_iter(), *n * size, None)
+            }));
+            let geometry = chunks_of("copy", chunks, || part.iter().map(|(_, n)| **n).collect())?;
+            self.launch(&view::COPY_EACH, geometry, &[Arg::value(&list)])?;
+        }
+        Ok(())
+    }
+
     fn view(
         &self,
         p: &ViewParams,
@@ -162,6 +181,34 @@ impl IndexOps for Cuda {
     fn view_write(&self, p: &ViewParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
         checks::view_write(self, p, x, y)?;
         self.view(p, x.dtype().size(), [&WRITE, &WRITE_TILES], x.arg(), y.out())
+    }
+
+    fn join(&self, joins: &mut [Join<'_, CudaBuffer>]) -> Result<()> {
+        checks::join(self, joins)?;
+        let (mut copies, mut lens) = (Vec::new(), Vec::new());
+        for join in joins.iter() {
+            let mut start = 0;
+            for part in &join.parts {
+                copies.push([(*part, 0), (&*join.whole, start)]);
+                lens.push(part.len());
+                start += part.len();
+            }
+        }
+        self.copy_each(&copies, &lens)
+    }
+
+    fn split(&self, splits: &mut [Split<'_, CudaBuffer>]) -> Result<()> {
+        checks::split(self, splits)?;
+        let parts = || {
+            splits
+                .iter()
+                .flat_map(|s| s.parts.iter().map(|(start, part)| (s.whole, *start, &**part)))
+        };
+        let copies: Vec<_> = parts()
+            .map(|(whole, start, part)| [(whole, start), (part, 0)])
+            .collect();
+        let lens: Vec<_> = parts().map(|(_, _, part)| part.len()).collect();
+        self.copy_each(&copies, &lens)
     }
 
     fn gather(&self, p: &IndexParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {

@@ -1,72 +1,22 @@
 //! Optimizer updates: one launch for all parameters of a group.
 //!
-//! The list of tensors travels inside the launch's parameters, so nothing is uploaded and a captured step keeps it. What
-//! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments, 71 with copies in half precision as well, 166
-//! gradients to unscale or to take the norm of; longer lists take several.
+//! A list of tensors ([`crate::tensors`]) has room for 125 parameters without state, 83 with two moments, 71 with copies in half
+//! precision as well, 166 gradients to unscale or to take the norm of; longer lists take several launches.
 
 use super::instance;
+use crate::tensors::{CHUNK, Tensors, WORDS, chunks_of};
 use crate::{Cuda, CudaBuffer};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use kiln_core::ops::{AdagradParams, AdamParams, GradNormParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, DType, Error, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, optim as kernels};
-
-/// Elements of one block's work: `CHUNK` of the kernels.
-const CHUNK: u64 = 4096;
-/// Words of a launch's list.
-const WORDS: usize = 500;
-
-/// A launch's list: records of `[param, grad, state…, elements, first chunk]`, or of the gradient alone, with a last word for the
-/// copy in half precision if any parameter has one.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Tensors {
-    count: u32,
-    halves: u32,
-    words: [u64; WORDS],
-}
-const _: () = assert!(size_of::<Tensors>() == 4008);
-
-impl Tensors {
-    /// The list of tensors with these addresses, number of elements each, and copies in half precision, and the number of chunks they
-    /// have together. Either all have a word for a copy, or none.
-    fn of<'a, R: Iterator<Item = u64>>(tensors: impl Iterator<Item = (R, &'a CudaBuffer, Option<u64>)>) -> (Self, u64) {
-        let mut list = Tensors::zeroed();
-        let (mut words, mut chunks) = (list.words.iter_mut(), 0);
-        for (addresses, buffer, half) in tensors {
-            let n = buffer.len() as u64;
-            list.halves = u32::from(half.is_some());
-            // The values are the first side of the zip: when they end, no word has been taken.
-            for (value, word) in addresses.chain([n, chunks]).chain(half).zip(words.by_ref()) {
-                *word = value;
-            }
-            chunks += n.div_ceil(CHUNK);
-            list.count += 1;
-        }
-        (list, chunks)
-    }
-}
 
 /// The word of a copy in half precision: its address, a multiple of 16, and 1 for bf16 or 2 for f16; 0 without one.
 fn half_word(half: Option<&CudaBuffer>) -> u64 {
     half.map_or(0, |half| {
         let code = if half.dtype() == DType::BF16 { 1 } else { 2 };
         half.block.ptr() | code
-    })
-}
-
-/// A grid with a block for each chunk.
-fn geometry(chunks: u64, lens: impl Fn() -> Vec<usize>) -> Result<Geometry> {
-    let blocks = u32::try_from(chunks).ok().filter(|&n| n <= i32::MAX as u32);
-    let blocks = blocks.ok_or_else(|| Error::TooLarge {
-        op: "optimizer step",
-        dims: lens(),
-    })?;
-    Ok(Geometry {
-        grid: [blocks, 1, 1],
-        block: [256, 1, 1],
-        shared: 0,
     })
 }
 
@@ -103,9 +53,11 @@ impl Cuda {
             };
             let (list, chunks) = Tensors::of(part.iter().map(|s| {
                 let half = halves.then(|| half_word(s.half.as_deref()));
-                (addresses(s), &*s.param, half)
+                (addresses(s), s.param.len(), half)
             }));
-            let geometry = geometry(chunks, || part.iter().map(|s| s.param.len()).collect())?;
+            let geometry = chunks_of("optimizer step", chunks, || {
+                part.iter().map(|s| s.param.len()).collect()
+            })?;
             let args = [Arg::value(p), Arg::value(&list), scalars.arg()];
             self.launch(instance(kernels, dtype), geometry, &args)?;
         }
@@ -162,8 +114,8 @@ impl OptimOps for Cuda {
         let mut first = 0u64;
         for part in grads.chunks(WORDS / 3) {
             part.iter().try_for_each(|g| self.keep(g))?;
-            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), **g, None)));
-            let geometry = geometry(chunks, || part.iter().map(|g| g.len()).collect())?;
+            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), g.len(), None)));
+            let geometry = chunks_of("optimizer step", chunks, || part.iter().map(|g| g.len()).collect())?;
             let args = [Arg::value(&list), partial.out(), Arg::value(&first)];
             self.launch(instance(&kernels::GRAD_SQUARES, part[0].dtype()), geometry, &args)?;
             first += chunks;
@@ -191,8 +143,8 @@ impl OptimOps for Cuda {
         let grads: Vec<_> = grads.iter().filter(|g| !g.is_empty()).collect();
         for part in grads.chunks(WORDS / 3) {
             part.iter().try_for_each(|g| self.keep(g))?;
-            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), &***g, None)));
-            let geometry = geometry(chunks, || part.iter().map(|g| g.len()).collect())?;
+            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), g.len(), None)));
+            let geometry = chunks_of("optimizer step", chunks, || part.iter().map(|g| g.len()).collect())?;
             let args = [Arg::value(&list), inverse.arg(), found.out()];
             self.launch(instance(&kernels::UNSCALE, dtype), geometry, &args)?;
         }

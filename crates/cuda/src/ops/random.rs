@@ -2,6 +2,7 @@
 
 use super::instance;
 use crate::launch::{THREADS, linear};
+use crate::tensors::{Tensors, WORDS};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{RandomOps, RandomParams};
 use kiln_core::{Buffer, Result, checks};
@@ -25,6 +26,23 @@ impl RandomOps for Cuda {
         checks::tick(self, counter, ticket)?;
         debug_assert_eq!((counter.len(), ticket.len()), (1, 1));
         self.launch(&kernels::TICK, linear(1, 32, 1), &[counter.out(), ticket.out()])
+    }
+
+    fn tick_each(&self, counters: &mut [&mut CudaBuffer], tickets: &mut [&mut CudaBuffer]) -> Result<()> {
+        checks::tick_each(self, counters, tickets)?;
+        let pairs: Vec<_> = counters.iter().zip(tickets).collect();
+        for part in pairs.chunks(WORDS / 4) {
+            for (counter, ticket) in part {
+                self.keep(counter)?;
+                self.keep(ticket)?;
+            }
+            let (list, _) = Tensors::of(part.iter().map(|(counter, ticket)| {
+                let addresses = [counter.block.ptr(), ticket.block.ptr()];
+                (addresses.into_iter(), 1, None)
+            }));
+            self.launch(&kernels::TICK_EACH, linear(1, THREADS, 1), &[Arg::value(&list)])?;
+        }
+        Ok(())
     }
 
     fn dropout(&self, p: &RandomParams, step: &CudaBuffer, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {

@@ -10,7 +10,7 @@ use kiln_cuda::Cuda;
 use kiln_cuda::residual::Algorithm;
 use kiln_testkit::assert_close;
 
-/// The parts of a call that are there: the branch, the gradient that the sum has otherwise.
+/// The parts of a call that are there: the branch, the gradient that the sum has otherwise, which comes with a second one of the norm.
 type Given = (bool, bool);
 
 /// A backend whose ops are run by an algorithm, if one is given.
@@ -26,6 +26,7 @@ struct Operands<B: Runtime> {
     step: B::Buffer,
     affine: [B::Buffer; 2],
     g: B::Buffer,
+    more: B::Buffer,
     sum: B::Buffer,
     s: B::Buffer,
     n: B::Buffer,
@@ -45,9 +46,11 @@ impl By for Cpu {
     fn grad(&self, _: Option<Algorithm>, p: &ResidualParams, o: &mut Operands<Self>, given: Given) -> Result<()> {
         let ([mean, rstd], [dscale, dshift]) = (&o.stats, &mut o.vectors);
         let (s, dy) = (if given.0 { &o.s } else { &o.x }, given.0.then_some(&mut o.dy));
-        let (sum, step) = (given.1.then_some(&o.sum), Some(&o.step));
+        let (more, sum, step) = (given.1.then_some(&o.more), given.1.then_some(&o.sum), Some(&o.step));
         let scale = &o.affine[0];
-        self.residual_norm_grad(p, s, scale, mean, rstd, &o.g, sum, step, &mut o.ds, dy, dscale, dshift)
+        self.residual_norm_grad(
+            p, s, scale, mean, rstd, &o.g, more, sum, step, &mut o.ds, dy, dscale, dshift,
+        )
     }
 }
 
@@ -70,13 +73,24 @@ impl By for Cuda {
     fn grad(&self, by: Option<Algorithm>, p: &ResidualParams, o: &mut Operands<Self>, given: Given) -> Result<()> {
         let ([mean, rstd], [dscale, dshift]) = (&o.stats, &mut o.vectors);
         let (s, dy) = (if given.0 { &o.s } else { &o.x }, given.0.then_some(&mut o.dy));
-        let (sum, step) = (given.1.then_some(&o.sum), Some(&o.step));
+        let (more, sum, step) = (given.1.then_some(&o.more), given.1.then_some(&o.sum), Some(&o.step));
         let (scale, ds) = (&o.affine[0], &mut o.ds);
         match by {
-            Some(by) => {
-                self.residual_norm_grad_with(by, p, s, scale, (mean, rstd), &o.g, sum, step, ds, dy, (dscale, dshift))
-            }
-            None => self.residual_norm_grad(p, s, scale, mean, rstd, &o.g, sum, step, ds, dy, dscale, dshift),
+            Some(by) => self.residual_norm_grad_with(
+                by,
+                p,
+                s,
+                scale,
+                (mean, rstd),
+                &o.g,
+                more,
+                sum,
+                step,
+                ds,
+                dy,
+                (dscale, dshift),
+            ),
+            None => self.residual_norm_grad(p, s, scale, mean, rstd, &o.g, more, sum, step, ds, dy, dscale, dshift),
         }
     }
 }
@@ -96,6 +110,7 @@ fn results<B: By, W: Float, H: Float, A: Float>(
         step: b.upload(&[9i32]).unwrap_or_else(|e| panic!("{e}")),
         affine: [3, 4].map(|salt| buffer::<B, A>(b, width, salt)),
         g: buffer::<B, H>(b, n, 5),
+        more: buffer::<B, H>(b, n, 7),
         sum: buffer::<B, W>(b, n, 6),
         s: empty::<B, W>(b, n),
         n: empty::<B, H>(b, n),

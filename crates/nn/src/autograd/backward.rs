@@ -2,6 +2,7 @@
 
 use super::Gradients;
 use super::autocast::with_compute;
+use super::leaf_casts::LeafCasts;
 use super::mode::with_grad;
 use super::sum::Sum;
 use crate::Tensor;
@@ -174,6 +175,7 @@ pub(super) fn run<B: Backend>(
         let needed = create_graph || watch::is_on() || targets.is_some_and(|t| t.contains(&node.id()));
         !needed && node.adds_two_grads()
     };
+    let mut casts = LeafCasts::default();
     let derive = || {
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
@@ -202,6 +204,12 @@ pub(super) fn run<B: Backend>(
             let Some(saved) = node.saved(retain) else {
                 return Err(Error::GraphFreed { op: node.op() });
             };
+            if let Some((leaf, dtype)) = saved.cast_of_leaf().filter(|_| !create_graph && !watch::is_on()) {
+                if needed.as_ref().is_none_or(|n| n.contains(&leaf)) {
+                    casts.push(leaf, grad, dtype)?;
+                }
+                continue;
+            }
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
             // If the gradient of the input is itself a target, the ReLU's zeros must not be in it.
             let relu = saved
@@ -250,6 +258,7 @@ pub(super) fn run<B: Backend>(
         Ok(())
     };
     with_grad(create_graph, || with_compute(None, derive))?;
+    casts.add_to(&mut results)?;
     Ok(results)
 }
 

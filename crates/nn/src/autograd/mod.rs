@@ -13,8 +13,10 @@ mod function;
 mod functional;
 mod gradients;
 mod kernel;
+mod leaf_casts;
 mod mode;
 pub(crate) mod recompute;
+mod saved_input;
 mod sum;
 mod vjp;
 
@@ -28,5 +30,7 @@ pub use gradients::Gradients;
 pub use kernel::{KernelInput, kernel};
 pub use mode::{is_grad_enabled, no_grad, with_grad};
 pub use recompute::{checkpoint_layers, checkpoint_layers_told, checkpointable};
+pub(crate) use saved_input::SavedInput;
+pub use saved_input::recompute_activations;
 pub(crate) use vjp::checkpoint_as;
 pub use vjp::{checkpoint, vjp};

@@ -75,6 +75,29 @@ impl<B: Backend> Dropout<B> {
         }))
     }
 
+    /// Counts the next call of several layers now, by one op, where each of them would otherwise count by an op of its own: for a network
+    /// that runs them all. They draw the same numbers.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Dropout};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let make = || Dropout::new(&mut Init::new(&cpu, 0), 0.5);
+    /// let (a, b, x) = (make()?, make()?, Tensor::ones(&cpu, &[9], DType::F32)?);
+    /// Dropout::count_ahead([&a])?;
+    /// assert_eq!(a.forward(&x)?.to_vec::<f32>()?, b.forward(&x)?.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn count_ahead<'a>(layers: impl IntoIterator<Item = &'a Dropout<B>>) -> Result<()>
+    where
+        B: 'a,
+    {
+        let active = layers.into_iter().filter(|layer| layer.is_active());
+        Counter::tick_ahead(&active.map(|layer| &layer.step).collect::<Vec<_>>())
+    }
+
     /// True if the layer zeroes elements: in training, unless `p` is 0.
     pub(super) fn is_active(&self) -> bool {
         self.mode.is_training() && self.p != 0.0

@@ -1,7 +1,9 @@
 //! The fully connected layer.
 
 use super::Layer;
-use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
+use crate::autograd::recompute;
+use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walkable, trace};
+use kiln_core::ModuleId;
 use kiln_core::ops::{Activation, MatmulParams};
 use std::marker::PhantomData;
 
@@ -83,6 +85,40 @@ impl<B: Backend> Linear<B> {
 
 #[compiled_once]
 impl<B: Backend> Linear<B> {
+    /// The results of several layers for one input, side by side along the last dimension: `[…, in]` to `[…, Σ out]`. Layers that have a
+    /// bias and no activation are one product ([`Tensor::linear_joined`]), such as those of queries, keys and values of attention.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let [query, key] = [Linear::new(init, 8, 4)?, Linear::new(init, 8, 6)?];
+    /// let x = Tensor::ones(&cpu, &[2, 8], DType::F32)?;
+    /// let both = Linear::forward_joined(&[&query, &key], &x)?;
+    /// assert_eq!(both.narrow(1, 4, 6)?.to_vec::<f32>()?, key.forward(&x)?.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::linear_joined`].
+    pub fn forward_joined(layers: &[&Linear<B>], x: &Tensor<B>) -> Result<Tensor<B>> {
+        let ids: Vec<ModuleId> = layers.iter().map(|layer| layer.module_id()).collect();
+        let plain = layers.iter().map(|layer| match (&layer.bias, layer.activation) {
+            (Some(bias), Activation::None) => Some((layer.weight.tensor(), bias.tensor())),
+            _ => None,
+        });
+        match plain.collect::<Option<Vec<_>>>() {
+            Some(layers) if !trace::is_on() && !recompute::selects(&ids) => x.linear_joined(&layers),
+            _ => {
+                let parts = layers
+                    .iter()
+                    .map(|layer| layer.forward(x))
+                    .collect::<Result<Vec<_>>>()?;
+                Tensor::concat(&parts.iter().collect::<Vec<_>>(), -1)
+            }
+        }
+    }
+
     /// The layer's function with this weight.
     pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.linear(weight, self.bias.as_deref(), self.activation)

@@ -1,6 +1,7 @@
 //! Norms within a sample: layer, RMS, group and instance norm.
 
-use super::{Dropout, Layer, check_eps};
+use super::{Dropout, Layer, ResidualStream, check_eps};
+use crate::ops::DropoutDraw;
 use crate::{Backend, DType, Error, Init, Module, Param, Result, Tensor, autocast_dtype, trace};
 use std::marker::PhantomData;
 
@@ -258,16 +259,29 @@ impl<B: Backend> LayerNorm<B> {
         y: &Tensor<B>,
         dropout: Option<&Dropout<B>>,
     ) -> Result<(Tensor<B>, Tensor<B>)> {
-        let drawn = dropout.map(Dropout::draw).transpose()?.flatten();
-        let drawn = drawn.as_ref();
+        ResidualStream::new(x)
+            .add(y, dropout)?
+            .norm(self)
+            .and_then(|(stream, normed)| Ok((stream.sum()?, normed)))
+    }
+
+    /// The sum of a stream and its last branch, if it has one, and its norm.
+    pub(super) fn norm_of_sum(
+        &self,
+        x: &Tensor<B>,
+        branch: Option<(&Tensor<B>, Option<&DropoutDraw<B>>)>,
+    ) -> Result<(Tensor<B>, Tensor<B>)> {
         let (Some(weight), Some(bias), 1) = (&self.weight, &self.bias, self.shape.len()) else {
-            let sum = x.residual_add(y, drawn)?;
+            let sum = match branch {
+                Some((y, drawn)) => x.residual_add(y, drawn)?,
+                None => x.clone(),
+            };
             let normed = self.forward_half(&sum)?;
             return Ok((sum, normed));
         };
         let mut sum = x.clone();
         let normed = trace::scope(self, x, || {
-            let (s, n) = x.residual_norm(Some((y, drawn)), weight, bias, self.eps)?;
+            let (s, n) = x.residual_norm(branch, weight, bias, self.eps)?;
             sum = s;
             Ok(n)
         })?;

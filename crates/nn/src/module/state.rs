@@ -181,7 +181,11 @@ impl<B: Backend> State<B> {
 /// assert_eq!(counter.get().to_vec::<i32>()?, [2]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-pub struct Counter<B: Backend>(Mutex<Indices<B>>);
+pub struct Counter<B: Backend> {
+    count: Mutex<Indices<B>>,
+    /// What the next tick returns, if that tick was [made ahead](Counter::tick_ahead).
+    ready: Mutex<Option<Indices<B>>>,
+}
 
 #[compiled_once]
 impl<B: Backend> Counter<B> {
@@ -192,7 +196,10 @@ impl<B: Backend> Counter<B> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(backend: &B) -> Result<Self> {
-        Ok(Counter(Mutex::new(Indices::from_slice(backend, &[0i32], &[])?)))
+        Ok(Counter {
+            count: Mutex::new(Indices::from_slice(backend, &[0i32], &[])?),
+            ready: Mutex::new(None),
+        })
     }
 
     /// Returns the present count, `[]` of i32, and adds one to the counter, all on the device. The result is the `step`
@@ -203,33 +210,58 @@ impl<B: Backend> Counter<B> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn tick(&self) -> Result<Indices<B>> {
-        let mut counter = locked(&self.0);
+        if let Some(ticket) = locked(&self.ready).take() {
+            return Ok(ticket);
+        }
+        let mut counter = locked(&self.count);
         let (backend, shape) = (counter.backend().clone(), *counter.shape());
         let mut ticket = backend.alloc(DType::I32, 1)?;
         backend.tick(counter.buffer_mut()?, &mut ticket)?;
         Ok(Indices::from_buffer(&backend, ticket, shape))
     }
 
+    /// Makes the next tick of several counters now, by one op ([`tick_each`](kiln_core::ops::RandomOps::tick_each)).
+    pub(crate) fn tick_ahead(counters: &[&Counter<B>]) -> Result<()> {
+        let waiting = counters.iter().enumerate().filter(|(i, counter)| {
+            let before = counters[..*i].iter().any(|other| std::ptr::eq(*other, **counter));
+            !before && locked(&counter.ready).is_none()
+        });
+        let waiting: Vec<&Counter<B>> = waiting.map(|(_, counter)| *counter).collect();
+        let mut counts: Vec<_> = waiting.iter().map(|counter| locked(&counter.count)).collect();
+        let Some(first) = counts.first() else { return Ok(()) };
+        let (backend, shape) = (first.backend().clone(), *first.shape());
+        let tickets = counts.iter().map(|_| backend.alloc(DType::I32, 1));
+        let mut tickets = tickets.collect::<Result<Vec<_>>>()?;
+        let counts = counts.iter_mut().map(|count| count.buffer_mut());
+        let mut counts = counts.collect::<Result<Vec<_>>>()?;
+        backend.tick_each(&mut counts, &mut tickets.iter_mut().collect::<Vec<_>>())?;
+        for (counter, ticket) in waiting.iter().zip(tickets) {
+            *locked(&counter.ready) = Some(Indices::from_buffer(&backend, ticket, shape));
+        }
+        Ok(())
+    }
+
     /// The present count, `[]` of i32. The memory is shared until the next tick.
     ///
     /// See the example of [`Counter`].
     pub fn get(&self) -> Indices<B> {
-        locked(&self.0).clone()
+        locked(&self.count).clone()
     }
 
     /// Takes another count in its memory.
     pub(crate) fn replace(&mut self, count: Indices<B>) {
-        self.0 = Mutex::new(count);
+        self.count = Mutex::new(count);
     }
 
     /// Calls `change` with the count, to change it in place.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut Indices<B>) -> R) -> R {
-        change(&mut locked(&self.0))
+        *locked(&self.ready) = None;
+        change(&mut locked(&self.count))
     }
 
     /// Calls `look` with the count, without sharing its memory.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
-        look(&locked(&self.0))
+        look(&locked(&self.count))
     }
 
     /// Sets the count.
@@ -246,8 +278,9 @@ impl<B: Backend> Counter<B> {
     /// # Errors
     /// An integer tensor of another shape or dtype.
     pub fn assign(&self, count: &Indices<B>) -> Result<()> {
-        let mut counter = locked(&self.0);
+        let mut counter = locked(&self.count);
         count.require("assign", DType::I32)?;
+        *locked(&self.ready) = None;
         if count.shape() != counter.shape() {
             return Err(crate::Error::ShapeMismatch {
                 op: "assign",
@@ -327,7 +360,10 @@ impl<B: Backend> Clone for State<B> {
 /// A counter of its own with the same count: it shares the memory until one of the two counts.
 impl<B: Backend> Clone for Counter<B> {
     fn clone(&self) -> Self {
-        Counter(Mutex::new(self.get()))
+        Counter {
+            count: Mutex::new(self.get()),
+            ready: Mutex::new(locked(&self.ready).clone()),
+        }
     }
 }
 

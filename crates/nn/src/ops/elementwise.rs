@@ -23,6 +23,10 @@ impl<B: Backend> Rule<B> for Cast {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         Ok(vec![Some(cx.grad.to_dtype(self.from)?)])
     }
+
+    fn casts_to(&self) -> Option<DType> {
+        Some(self.from)
+    }
 }
 
 struct SumTo {
@@ -57,6 +61,21 @@ impl<B: Backend> Tensor<B> {
         let mut y = self.backend().alloc(dtype, self.size())?;
         self.backend().cast(self.buffer(), &mut y)?;
         Ok(Tensor::from_buffer(self.backend(), y, *self.shape()).recorded_cast(self))
+    }
+
+    /// The tensors, all of one dtype, in another: [`to_dtype`](Tensor::to_dtype) of each by one op that is not recorded.
+    pub(crate) fn each_to_dtype(tensors: &[&Tensor<B>], dtype: DType) -> Result<Vec<Tensor<B>>> {
+        let Some(backend) = tensors.first().map(|t| t.backend()) else {
+            return Ok(Vec::new());
+        };
+        let made = tensors.iter().map(|t| backend.alloc(dtype, t.size()));
+        let mut made = made.collect::<Result<Vec<_>>>()?;
+        let from: Vec<&B::Buffer> = tensors.iter().map(|t| t.buffer()).collect();
+        backend.cast_each(&from, &mut made.iter_mut().collect::<Vec<_>>())?;
+        let tensors = made.into_iter().zip(tensors);
+        Ok(tensors
+            .map(|(y, t)| Tensor::from_buffer(backend, y, *t.shape()))
+            .collect())
     }
 
     /// Finishes the cast of `from`, whose result `self` has.

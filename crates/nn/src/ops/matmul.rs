@@ -1,7 +1,9 @@
 //! Matrix products and the linear layer's fused form.
 
+mod joined;
+
 use super::activation::{Fused, activate, activation_grad};
-use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
+use crate::autograd::{Cast, Rule, RuleContext, SavedInput, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, LinearGrads, LinearInputs, MatmulParams, Op};
@@ -154,7 +156,7 @@ impl<B: Backend> Tensor<B> {
         let y = Tensor::from_buffer(x.backend(), y, shape);
         let inputs = [&x, w, bias.unwrap_or(w)];
         let y = y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Linear {
-            x: x.clone(),
+            x: SavedInput::new(&x),
             w: w.clone(),
             bias: bias.is_some(),
             fused,
@@ -200,7 +202,7 @@ fn product<B: Backend>(
     a.backend().matmul(&p, a.buffer(), b.buffer(), &mut c)?;
     Ok(
         Tensor::from_buffer(a.backend(), c, shape).record(op, &[a, b], || Product {
-            a: a.clone(),
+            a: SavedInput::new(a),
             b: b.clone(),
             trans_a,
             trans_b,
@@ -209,7 +211,7 @@ fn product<B: Backend>(
 }
 
 struct Product<B: Backend> {
-    a: Tensor<B>,
+    a: SavedInput<B>,
     b: Tensor<B>,
     trans_a: bool,
     trans_b: bool,
@@ -225,8 +227,8 @@ impl<B: Backend> Rule<B> for Product<B> {
             true => product(OP, b, g, tb, true),
         };
         let db = |g| match tb {
-            false => product(OP, a, g, !ta, false),
-            true => product(OP, g, a, true, ta),
+            false => product(OP, &a.tensor()?, g, !ta, false),
+            true => product(OP, g, &a.tensor()?, true, ta),
         };
         let da = cx.needs(0).then(|| da(cx.grad)?.sum_to_size(a.shape())).transpose()?;
         let db = cx.needs(1).then(|| db(cx.grad)?.sum_to_size(b.shape())).transpose()?;
@@ -235,7 +237,7 @@ impl<B: Backend> Rule<B> for Product<B> {
 }
 
 struct Linear<B: Backend> {
-    x: Tensor<B>,
+    x: SavedInput<B>,
     w: Tensor<B>,
     bias: bool,
     fused: Fused,
@@ -243,13 +245,8 @@ struct Linear<B: Backend> {
 
 impl<B: Backend> Linear<B> {
     /// The gradients as one op, from that of the result; `y` is the result, if it is that of a ReLU whose zeros are not in `g`.
-    fn fused_grads(
-        &self,
-        cx: &RuleContext<'_, B>,
-        g: &Tensor<B>,
-        y: Option<&Tensor<B>>,
-    ) -> Result<Vec<Option<Tensor<B>>>> {
-        let (x, w, b) = (&self.x, &self.w, g.backend());
+    fn fused_grads(&self, needs: [bool; 3], g: &Tensor<B>, y: Option<&Tensor<B>>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (x, w, b) = (self.x.tensor()?, &self.w, g.backend());
         let (mut p, _) = MatmulParams::new("linear_grad", x.shape(), w.shape(), false, true)?;
         p.activation = match y {
             Some(_) => Activation::Relu as u32,
@@ -257,7 +254,7 @@ impl<B: Backend> Linear<B> {
         };
         let outputs = Shape::new(&w.shape()[..1])?;
         let shapes = [(0, *x.shape()), (1, *w.shape()), (2, outputs)];
-        let wanted = |(i, shape): (usize, Shape)| cx.needs(i).then(|| w.alloc_like(shape)).transpose();
+        let wanted = |(i, shape): (usize, Shape)| needs[i].then(|| w.alloc_like(shape)).transpose();
         let [mut dx, mut dw, mut db] = [wanted(shapes[0])?, wanted(shapes[1])?, wanted(shapes[2])?];
         let of = LinearInputs {
             x: x.buffer(),
@@ -282,15 +279,19 @@ impl<B: Backend> Rule<B> for Linear<B> {
         let relu = self.fused.has_relu_epilogue();
         let some = !self.x.shape().contains(&0) && !self.w.shape().contains(&0);
         let fused = some && !is_grad_enabled();
+        let needs = [0, 1, 2].map(|i| cx.needs(i));
         if relu && fused {
-            return self.fused_grads(cx, cx.grad, (!cx.relu_masked()).then(|| cx.output()));
+            return self.fused_grads(needs, cx.grad, (!cx.relu_masked()).then(|| cx.output()));
         }
         let g = activation_grad(self.fused, cx)?;
         if fused {
-            return self.fused_grads(cx, &g, None);
+            return self.fused_grads(needs, &g, None);
         }
         let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
-        let dw = cx.needs(1).then(|| g.matmul_t(&self.x, true, false)).transpose()?;
+        let dw = cx
+            .needs(1)
+            .then(|| g.matmul_t(&self.x.tensor()?, true, false))
+            .transpose()?;
         let mut grads = vec![dx, dw];
         if self.bias {
             grads.push(cx.needs(2).then(|| g.sum_to_size(&self.w.shape()[..1])).transpose()?);

@@ -114,6 +114,7 @@ impl<B: Backend> Rule<B> for Norm<B> {
             &self.mean,
             &self.rstd,
             cx.grad.buffer(),
+            cx.more_grad().map(Tensor::buffer),
             cx.sum().map(Tensor::buffer),
             step,
             &mut ds,
@@ -132,6 +133,27 @@ impl<B: Backend> Rule<B> for Norm<B> {
 
     fn adds_to(&self) -> Option<usize> {
         Some(0)
+    }
+
+    fn adds_two_grads(&self) -> bool {
+        true
+    }
+
+    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
+        Some(Box::new(|| {
+            let (s, backend) = (&self.s, self.s.backend());
+            let statistic = || backend.alloc(acc_dtype(s.dtype()), self.p.rows as usize);
+            let (mut n, mut mean, mut rstd) = (backend.alloc(self.half, s.size())?, statistic()?, statistic()?);
+            let (scale, shift) = (self.scale.buffer(), self.shift.buffer());
+            let p = ResidualParams {
+                drop: 0.0,
+                seed: 0,
+                stream: 0,
+                ..self.p
+            };
+            backend.residual_norm(&p, s.buffer(), None, None, scale, shift, &mut n, &mut mean, &mut rstd)?;
+            Ok(Tensor::from_buffer(backend, n, *s.shape()))
+        }))
     }
 }
 

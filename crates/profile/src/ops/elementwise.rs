@@ -62,6 +62,13 @@ impl<B: Backend> ElementwiseOps for Profiled<B> {
         self.op("cast", moved(bytes(x) + bytes(y)), elements(y), |b| b.cast(x, y))
     }
 
+    fn cast_each(&self, xs: &[&B::Buffer], ys: &mut [&mut B::Buffer]) -> Result<()> {
+        checks::cast_each(self, xs, ys)?;
+        let cost = moved(xs.iter().map(|x| bytes(*x)).sum::<u64>() + ys.iter().map(|y| bytes(&**y)).sum::<u64>());
+        let detail = Detail::Elements(xs.iter().map(|x| x.len() as u64).sum());
+        self.op("cast_each", cost, detail, |b| b.cast_each(xs, ys))
+    }
+
     fn fill(&self, value: f64, y: &mut B::Buffer) -> Result<()> {
         checks::fill(self, y)?;
         self.op("fill", moved(bytes(y)), elements(y), |b| b.fill(value, y))

@@ -2,8 +2,9 @@
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
-use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
-use kiln_core::{Backend, Result, checks};
+use crate::record::Detail;
+use kiln_core::ops::{IndexOps, IndexParams, Join, Split, ViewParams};
+use kiln_core::{Backend, Buffer, Result, checks};
 
 /// Where the part of a tensor that is read or written depends on index values, its bytes do not count.
 impl<B: Backend> IndexOps for Profiled<B> {
@@ -18,6 +19,25 @@ impl<B: Backend> IndexOps for Profiled<B> {
         checks::view_write(self, p, x, y)?;
         let cost = moved(2 * bytes(x));
         self.op("view_write", cost, elements(x), |b| b.view_write(p, x, y))
+    }
+
+    fn join(&self, joins: &mut [Join<'_, B::Buffer>]) -> Result<()> {
+        checks::join(self, joins)?;
+        let cost = moved(joins.iter().map(|join| 2 * bytes(&*join.whole)).sum());
+        let detail = Detail::Elements(joins.iter().map(|join| join.whole.len() as u64).sum());
+        self.op("join", cost, detail, |b| b.join(joins))
+    }
+
+    fn split(&self, splits: &mut [Split<'_, B::Buffer>]) -> Result<()> {
+        checks::split(self, splits)?;
+        let parts = || {
+            splits
+                .iter()
+                .flat_map(|split| split.parts.iter().map(|(_, part)| &**part))
+        };
+        let cost = moved(parts().map(|part| 2 * bytes(part)).sum());
+        let detail = Detail::Elements(parts().map(|part| part.len() as u64).sum());
+        self.op("split", cost, detail, |b| b.split(splits))
     }
 
     fn gather(&self, p: &IndexParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
+use crate::record::Detail;
 use kiln_core::ops::{RandomOps, RandomParams};
 use kiln_core::{Backend, Result, checks};
 
@@ -15,6 +16,13 @@ impl<B: Backend> RandomOps for Profiled<B> {
         checks::tick(self, counter, ticket)?;
         let cost = moved(2 * bytes(counter) + bytes(ticket));
         self.op("tick", cost, elements(ticket), |b| b.tick(counter, ticket))
+    }
+
+    fn tick_each(&self, counters: &mut [&mut B::Buffer], tickets: &mut [&mut B::Buffer]) -> Result<()> {
+        checks::tick_each(self, counters, tickets)?;
+        let cost = moved(tickets.iter().map(|ticket| 3 * bytes(&**ticket)).sum());
+        let detail = Detail::Elements(tickets.len() as u64);
+        self.op("tick_each", cost, detail, |b| b.tick_each(counters, tickets))
     }
 
     fn dropout(&self, p: &RandomParams, step: &B::Buffer, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {

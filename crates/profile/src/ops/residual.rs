@@ -74,6 +74,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         mean: &B::Buffer,
         rstd: &B::Buffer,
         g: &B::Buffer,
+        more: Option<&B::Buffer>,
         sum: Option<&B::Buffer>,
         step: Option<&B::Buffer>,
         ds: &mut B::Buffer,
@@ -89,6 +90,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
             mean,
             rstd,
             g,
+            more,
             sum,
             step,
             ds,
@@ -98,9 +100,9 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         )?;
         let branch = dy.as_deref();
         let vectors = bytes(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
-        let tensors = bytes(s) + bytes(g) + optional(sum) + bytes(ds) + optional(branch);
+        let tensors = bytes(s) + bytes(g) + optional(more) + optional(sum) + bytes(ds) + optional(branch);
         self.op("residual_norm_grad", moved(tensors + vectors), elements(ds), |b| {
-            b.residual_norm_grad(p, s, scale, mean, rstd, g, sum, step, ds, dy, dscale, dshift)
+            b.residual_norm_grad(p, s, scale, mean, rstd, g, more, sum, step, ds, dy, dscale, dshift)
         })
     }
 }

@@ -217,6 +217,73 @@ pub fn linear<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
+#[derive(Clone, Debug)]
+struct Joined {
+    x: Array,
+    layers: Vec<(Array, Array)>,
+}
+
+impl Joined {
+    /// The weights of all layers one below the other, or their biases.
+    fn whole(parts: &[Array]) -> Array {
+        let mut shape = parts[0].shape.clone();
+        shape[0] = parts.iter().map(|part| part.shape[0]).sum();
+        let data: Vec<f64> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
+        Array::new(&shape, data)
+    }
+
+    /// The layer that all are together, as the case of [`Linear`] with its inputs.
+    fn as_linear(x: &[Array]) -> Linear {
+        let (weights, biases) = x[1..].split_at(x.len() / 2);
+        Linear {
+            x: x[0].clone(),
+            w: Joined::whole(weights),
+            bias: Some(Joined::whole(biases)),
+            f: Activation::None,
+        }
+    }
+}
+
+impl Case for Joined {
+    fn inputs(&self) -> Vec<Array> {
+        let (weights, biases): (Vec<Array>, Vec<Array>) = self.layers.iter().cloned().unzip();
+        [vec![self.x.clone()], weights, biases].concat()
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let (weights, biases) = x[1..].split_at(x.len() / 2);
+        x[0].linear_joined(&weights.iter().zip(biases).collect::<Vec<_>>())
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let linear = Joined::as_linear(x);
+        linear.oracle(&linear.inputs())
+    }
+
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        let linear = Joined::as_linear(x);
+        linear.rounding(&linear.inputs(), want)
+    }
+}
+
+/// Several linear layers of one input as one.
+pub fn linear_joined<B: Backend>(backend: &B) {
+    let lead = prop::collection::vec(1usize..4, 0..3);
+    let outputs = prop::collection::vec(size(), 1..5);
+    let strategy = (lead, size(), outputs).prop_flat_map(|(lead, inner, outputs)| {
+        let layer = |out: usize| {
+            (
+                shapes::values(&[out, inner], -1.0, 1.0),
+                shapes::values(&[out], -1.0, 1.0),
+            )
+        };
+        let layers: Vec<_> = outputs.into_iter().map(layer).collect();
+        let x = shapes::values(&[&lead[..], &[inner]].concat(), -1.0, 1.0);
+        (x, layers).prop_map(|(x, layers)| Joined { x, layers })
+    });
+    check(backend, strategy);
+}
+
 /// An activation inside of a linear layer gives the same bits as the elementwise op, over the whole finite range of each dtype.
 /// The units of processors that multiply bf16 take operands below the smallest normal number for zero, so that a product may too.
 ///

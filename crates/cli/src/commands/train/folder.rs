@@ -10,7 +10,7 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
-const FREE: [&str; 21] = [
+const FREE: [&str; 22] = [
     "epochs",
     "max_steps",
     "patience",
@@ -19,6 +19,7 @@ const FREE: [&str; 21] = [
     "nan_lr",
     "log_every",
     "recompute",
+    "recompute_activations",
     "tensorboard",
     "twin",
     "report",

@@ -232,6 +232,7 @@ pub(super) fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOption
         autocast: settings.precision.autocast(),
         freeze: settings.freeze.iter().map(|names| names.pattern()).collect(),
         recompute: settings.recompute.iter().map(|names| names.pattern()).collect(),
+        recompute_activations: settings.recompute_activations,
         grad_norm: settings.log_grad_norm.map_or(GradNorm::Off, Into::into),
         checkpoints: Some(settings.checkpoints),
         capture: !settings.no_capture,

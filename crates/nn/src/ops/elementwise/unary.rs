@@ -82,6 +82,11 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
     fn has_relu_epilogue(&self) -> bool {
         self.f == Unary::Relu
     }
+
+    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
+        let x = self.x.as_ref()?;
+        Some(Box::new(|| x.unary(self.f.function().name, self.f, &[self.a, self.b])))
+    }
 }
 
 impl<B: Backend> UnaryRule<B> {

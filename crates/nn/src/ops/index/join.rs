@@ -1,11 +1,11 @@
 //! Ops that make larger tensors from smaller ones: concatenation, padding, tiling.
 
 use super::{View, Write};
-use crate::autograd::{Cast, Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::MAX_RANK;
-use kiln_core::ops::ViewParams;
+use kiln_core::ops::{Join, Split, ViewParams};
 
 /// The values that padding adds (`mode` of `torch.nn.functional.pad`).
 ///
@@ -33,8 +33,35 @@ struct Concat {
     sizes: Vec<usize>,
 }
 
+impl Concat {
+    /// The gradients of tensors that were joined along the first axis, where they lie one after the other, by one op.
+    fn split<B: Backend>(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (g, row) = (cx.grad, cx.grad.shape().dims()[1..].iter().product::<usize>());
+        let mut grads = Vec::with_capacity(self.sizes.len());
+        let mut start = 0;
+        for (i, &size) in self.sizes.iter().enumerate() {
+            let shape = g.shape().with(0, size)?;
+            let part = || Ok((start * row, g.alloc_like(shape)?, shape));
+            grads.push(cx.needs(i).then(part).transpose()?);
+            start += size;
+        }
+        let parts = grads.iter_mut().flatten().map(|(start, part, _)| (*start, part));
+        g.backend().split(&mut [Split {
+            whole: g.buffer(),
+            parts: parts.collect(),
+        }])?;
+        let grads = grads.into_iter();
+        Ok(grads
+            .map(|grad| grad.map(|(_, part, shape)| Tensor::from_buffer(g.backend(), part, shape)))
+            .collect())
+    }
+}
+
 impl<B: Backend> Rule<B> for Concat {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        if self.axis == 0 && !is_grad_enabled() {
+            return self.split(cx);
+        }
         let mut start = 0;
         let mut grads = Vec::with_capacity(self.sizes.len());
         for (i, &size) in self.sizes.iter().enumerate() {
@@ -97,11 +124,18 @@ impl<B: Backend> Tensor<B> {
         }
         let to = first.shape().with(axis, total)?;
         let mut y = first.alloc_like(to)?;
-        let mut start = [0; MAX_RANK];
-        for t in tensors.iter().filter(|t| t.size() > 0) {
-            let p = window(&to, t.shape(), &start[..to.rank()]);
-            first.backend().view_write(&p, t.buffer(), &mut y)?;
-            start[axis] += t.shape()[axis];
+        if axis == 0 {
+            first.backend().join(&mut [Join {
+                parts: tensors.iter().map(|t| t.buffer()).collect(),
+                whole: &mut y,
+            }])?;
+        } else {
+            let mut start = [0; MAX_RANK];
+            for t in tensors.iter().filter(|t| t.size() > 0) {
+                let p = window(&to, t.shape(), &start[..to.rank()]);
+                first.backend().view_write(&p, t.buffer(), &mut y)?;
+                start[axis] += t.shape()[axis];
+            }
         }
         let y = Tensor::from_buffer(first.backend(), y, to);
         Ok(y.record("concat", tensors, || Concat {

@@ -14,6 +14,10 @@ impl<B: Backend> Rule<B> for Reshape {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         Ok(vec![Some(cx.grad.reshape(&self.from)?)])
     }
+
+    fn keeps_elements(&self) -> bool {
+        true
+    }
 }
 
 struct Permute {

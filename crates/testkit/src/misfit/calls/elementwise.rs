@@ -2,7 +2,7 @@
 
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
-use kiln_core::DType::{F32, I32, U8};
+use kiln_core::DType::{BF16, F32, I32, U8};
 use kiln_core::ops::*;
 use kiln_core::{Backend, Shape};
 
@@ -74,6 +74,12 @@ pub(super) fn elementwise<B: Backend>() -> Vec<Call<B>> {
         })
         .untyped(0)
         .untyped(1),
+        call(
+            "cast_each",
+            [0u8; 0],
+            [(BF16, 5), (BF16, 3), (F32, 5), (F32, 3)],
+            |on: &B, _, [a, b, x, y]| on.cast_each(&[a, b], &mut [x, y]),
+        ),
         call("fill", [0u8; 0], [(F32, 5)], |on: &B, _, [y]| on.fill(1.0, y))
             .untyped(0)
             .unsized_(0),

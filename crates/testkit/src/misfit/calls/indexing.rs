@@ -39,6 +39,25 @@ pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
         // A view that is only read may have other strides that stay inside, and read an element more than once.
         .free(field!(ViewParams, strides))
         .roomy(0),
+        call(
+            "join",
+            [0u8; 0],
+            [(F32, 3), (F32, 4), (F32, 7)],
+            |on: &B, _, [a, b, y]| {
+                let parts = vec![&*a, &*b];
+                on.join(&mut [Join { parts, whole: y }])
+            },
+        ),
+        call(
+            "split",
+            [0u8; 0],
+            [(F32, 7), (F32, 3), (F32, 4)],
+            |on: &B, _, [x, a, b]| {
+                let parts = vec![(0, a), (3, b)];
+                on.split(&mut [Split { whole: x, parts }])
+            },
+        )
+        .roomy(0),
         of_view(call("view_write", view, [(F32, 15); 2], |on: &B, p, [x, y]| {
             on.view_write(p, x, y)
         }))

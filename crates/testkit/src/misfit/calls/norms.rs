@@ -60,9 +60,23 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
         of_residual(call(
             "residual_norm_grad",
             residual,
-            [t, c, r, r, t, t, step, t, t, c, c],
-            |on: &B, p, [s, a, m, r, g, sum, step, ds, dy, da, db]| {
-                on.residual_norm_grad(p, s, a, m, r, g, Some(sum), Some(step), ds, Some(dy), da, db)
+            [t, c, r, r, t, t, t, step, t, t, c, c],
+            |on: &B, p, [s, a, m, r, g, more, sum, step, ds, dy, da, db]| {
+                on.residual_norm_grad(
+                    p,
+                    s,
+                    a,
+                    m,
+                    r,
+                    g,
+                    Some(more),
+                    Some(sum),
+                    Some(step),
+                    ds,
+                    Some(dy),
+                    da,
+                    db,
+                )
             },
         )),
         of_batch(call(

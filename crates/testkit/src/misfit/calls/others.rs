@@ -60,5 +60,11 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
         call("tick", [0u8; 0], [(I32, 1); 2], |on: &B, _, [counter, ticket]| {
             on.tick(counter, ticket)
         }),
+        call(
+            "tick_each",
+            [0u8; 0],
+            [(I32, 1); 4],
+            |on: &B, _, [a, b, x, y]: &mut [B::Buffer; 4]| on.tick_each(&mut [a, b], &mut [x, y]),
+        ),
     ]
 }

@@ -3,7 +3,7 @@
 use super::{erf, erfc};
 use crate::{Array, Case, Reference, Rounding, check_with, shapes};
 use kiln_core::ops::Unary;
-use kiln_core::{Backend, DType, Result, unary_functions};
+use kiln_core::{Backend, Buffer, DType, Result, unary_functions};
 use kiln_nn::Tensor;
 use proptest::prelude::*;
 
@@ -441,4 +441,36 @@ pub fn casts<B: Backend>(backend: &B) {
         let x = shapes::shape(2).prop_flat_map(|s| shapes::values(&s, 0.5, 3.0));
         check_with(16, backend, x.prop_map(move |x| Scalars { which, x }));
     }
+    for dtype in [DType::BF16, DType::F16]
+        .into_iter()
+        .filter(|&d| backend.supports_dtype(d))
+    {
+        casts_of_many(backend, dtype).unwrap_or_else(|e| panic!("casts of many tensors of {dtype}: {e}"));
+    }
+}
+
+/// Casts many tensors by one op, more than one list of a device holds, and each by itself.
+fn casts_of_many<B: Backend>(backend: &B, dtype: DType) -> Result<()> {
+    let lengths = [0, 1, 7, 8, 31, 4095, 4096, 4097, 9000]
+        .into_iter()
+        .chain((0..140).map(|i| 3 * i));
+    let halves = lengths.map(|n| {
+        let values: Vec<f32> = (0..n).map(|i| (i as f32 - 40.0) * 1.37).collect();
+        let mut half = backend.alloc(dtype, n)?;
+        backend.cast(&backend.upload(&values)?, &mut half)?;
+        Ok(half)
+    });
+    let halves = halves.collect::<Result<Vec<_>>>()?;
+    let wide = halves.iter().map(|half| backend.alloc(DType::F32, half.len()));
+    let mut wide = wide.collect::<Result<Vec<_>>>()?;
+    backend.cast_each(
+        &halves.iter().collect::<Vec<_>>(),
+        &mut wide.iter_mut().collect::<Vec<_>>(),
+    )?;
+    for (half, got) in halves.iter().zip(&wide) {
+        let mut want = backend.alloc(DType::F32, half.len())?;
+        backend.cast(half, &mut want)?;
+        assert_eq!(backend.download::<f32>(got)?, backend.download::<f32>(&want)?);
+    }
+    Ok(())
 }

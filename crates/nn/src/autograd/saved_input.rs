@@ -1,0 +1,89 @@
+//! Inputs of ops that are saved for the gradient, or computed again in the backward pass.
+
+use crate::tensor::Node;
+use crate::{Backend, Result, Shape, Tensor};
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    /// True where norms and activations are computed again.
+    static ON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts the switch back when dropped, also when a panic passes through.
+struct Restore(bool);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ON.set(self.0);
+    }
+}
+
+/// Runs `f` so that products and convolutions do not keep an input that is the result of a norm or of an activation: the backward pass
+/// computes it again, by one op, from what the norm or the activation has saved. Results have the same bits. See selective activation
+/// recomputation in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
+///
+/// It takes activations whose gradient reads their input, such as [`Tensor::gelu`], and layer norms of residual streams
+/// ([`Tensor::residual_norm`]).
+///
+/// ```
+/// use kiln_nn::autograd::recompute_activations;
+/// # use kiln_nn::{Activation, DType, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::full(&cpu, &[2, 3], DType::F32, 0.5)?.requires_grad();
+/// let w = Tensor::full(&cpu, &[4, 3], DType::F32, 0.1)?.requires_grad();
+/// let loss = || x.gelu()?.linear(&w, None, Activation::None)?.sum(&[], false);
+/// let (kept, again) = (loss()?.backward()?, recompute_activations(loss)?.backward()?);
+/// assert_eq!(kept.get(&w).unwrap().to_vec::<f32>()?, again.get(&w).unwrap().to_vec::<f32>()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of `f`.
+pub fn recompute_activations<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let _restore = Restore(ON.replace(true));
+    f()
+}
+
+/// An input that a rule reads.
+pub(crate) enum SavedInput<B: Backend> {
+    Kept(Tensor<B>),
+    /// The result of a node that can compute it again, under this shape, and the node of the input itself.
+    Again {
+        of: Arc<Node<B>>,
+        shape: Shape,
+        node: Arc<Node<B>>,
+    },
+}
+
+impl<B: Backend> SavedInput<B> {
+    /// `x` for the rule of an op that reads it.
+    pub(crate) fn new(x: &Tensor<B>) -> Self {
+        match x.node().filter(|_| ON.get()) {
+            Some(node) => match node.recomputed_by() {
+                Some(of) => SavedInput::Again {
+                    of,
+                    shape: *x.shape(),
+                    node: node.clone(),
+                },
+                None => SavedInput::Kept(x.clone()),
+            },
+            None => SavedInput::Kept(x.clone()),
+        }
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        match self {
+            SavedInput::Kept(x) => x.shape(),
+            SavedInput::Again { shape, .. } => shape,
+        }
+    }
+
+    /// The input, computed again if it was not kept.
+    pub(crate) fn tensor(&self) -> Result<Tensor<B>> {
+        match self {
+            SavedInput::Kept(x) => Ok(x.clone()),
+            SavedInput::Again { of, shape, node } => Ok(of.recompute()?.with(*shape, Some(node.clone()))),
+        }
+    }
+}
