@@ -4,7 +4,8 @@
 //   y  = x̂·scale + shift
 //   dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n);   dscale = Σ g·x̂;   dshift = Σ g
 //   RMS norm: mean = 0, rstd = 1/√(mean(x²) + eps), no second term in dx
-//   batch norm with a residual and a ReLU: y = relu(x̂·scale + shift + r), and g becomes dr = g + more, zero where y ≤ 0
+//   batch norm with a residual and a ReLU: y = relu(x̂·scale + shift + r), and g becomes dr = g + more, zero where y ≤ 0; without a
+//   residual x says where that is
 //
 // x is [samples, positions, channels], channels = groups·width, statistics [samples, groups]. Batch norm is one sample
 // with a group per channel. Rows of layer norm (positions = 1) have kernels of their own in norm_rows.cu; their dscale
@@ -192,7 +193,7 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
                 packed[r].get(v);
                 more[r].get(other);
 #pragma unroll
-                for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j] + other[j];
+                for (int j = 0; j < V; ++j) v[j] = normalised(v[j], m[j], a[j], b[j]) + other[j];
                 put(row, r, v);
             }
         });
@@ -208,7 +209,7 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
             float v[V];
             packed[r].get(v);
 #pragma unroll
-            for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j];
+            for (int j = 0; j < V; ++j) v[j] = normalised(v[j], m[j], a[j], b[j]);
             put(row, r, v);
         }
     });
@@ -237,14 +238,16 @@ template <typename T> struct Totals {
     }
 };
 
-// Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel], and for batch norm, if `to.dscale` is not null, stage 2. The statistics are those of the sample `outer`, or of
-// the row itself where every row is a sample (positions = 1). With `dr`, g is first made the gradient before the residual and the ReLU,
-// which is written there: the sum of g and `more`, if given, zero where the ReLU's result y, if given, is not positive.
-template <typename T, int V>
+// Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel], and for batch norm, if `to.dscale` is not null, stage 2. The statistics
+// are those of the sample `outer`, or of the row itself where every row is a sample (positions = 1). g is first made the gradient before
+// the residual and the ReLU, the sum of g and `more`, if given, zero where the ReLU's result y, if given, is not positive; with AGAIN, for
+// batch norm, where what x gives is not. It is written to `dr`, if given.
+template <typename T, int V, bool AGAIN>
 __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                      const float *__restrict__ mean, const float *__restrict__ rstd,
                                      const T *__restrict__ g, float *__restrict__ partial, const T *__restrict__ more,
-                                     const T *__restrict__ y, T *__restrict__ dr, const Totals<T> &to) {
+                                     const T *__restrict__ y, T *__restrict__ dr, const T *__restrict__ shift,
+                                     const Totals<T> &to) {
     __shared__ float dots[V * TILED], totals[V * TILED];
     __shared__ bool last;
     Place<V> at(p, cut);
@@ -255,6 +258,13 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
         groups.load(p, mean, at.outer, m);
         groups.load(p, rstd, at.outer, k);
     }
+    float a[AGAIN ? V : 1], b[AGAIN ? V : 1];
+    if (AGAIN && at.inside()) {
+        of_channels(p, to.scale, at.column, 1.0f, a);
+        of_channels(p, shift, at.column, 0.0f, b);
+#pragma unroll
+        for (int j = 0; j < V; ++j) a[j % (AGAIN ? V : 1)] *= k[j];
+    }
     auto add = [&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
         Packed<T, V> packed[ROWS], grads[ROWS], others[ROWS], results[ROWS];
@@ -263,7 +273,7 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
             packed[r].load(x + at.index(row, r));
             grads[r].load(g + at.index(row, r));
             if (more) others[r].load(more + at.index(row, r));
-            if (y) results[r].load(y + at.index(row, r));
+            if (!AGAIN && y) results[r].load(y + at.index(row, r));
         }
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -276,7 +286,13 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
 #pragma unroll
                 for (int j = 0; j < V; ++j) d[j] = to_acc(from_acc<T>(d[j] + other[j]));
             }
-            if (y) {
+            if (AGAIN) {
+#pragma unroll
+                for (int j = 0; j < V; ++j) {
+                    const int i = j % (AGAIN ? V : 1);
+                    d[j] = relu_blocks<T>(v[j], m[j], a[i], b[i]) ? 0.0f : d[j];
+                }
+            } else if (y) {
                 results[r].get(other);
 #pragma unroll
                 for (int j = 0; j < V; ++j) d[j] = other[j] <= 0.0f ? 0.0f : d[j];
@@ -397,21 +413,23 @@ __device__ __forceinline__ void totals_of(const GroupNormParams &p, u64 parts, c
     to.put(p, channels, column, dot, total);
 }
 
-// dx = rstd·(g·scale − factors₀ − x̂·factors₁). g may lie where dx is written: a thread reads an element of it before it writes it.
-template <typename T, int V>
+// dx = rstd·(g·scale − factors₀ − x̂·factors₁). g may lie where dx is written: a thread reads an element of it before it writes it. With
+// AGAIN, g counts where the ReLU of what x gives is positive.
+template <typename T, int V, bool AGAIN>
 __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
-                                               const T *__restrict__ scale, const float *__restrict__ mean,
-                                               const float *__restrict__ rstd, const T *g,
-                                               const float *__restrict__ factors, T *dx) {
+                                               const T *__restrict__ scale, const T *__restrict__ shift,
+                                               const float *__restrict__ mean, const float *__restrict__ rstd,
+                                               const T *g, const float *__restrict__ factors, T *dx) {
     Place<V> at(p, cut);
     if (!at.inside()) return;
     Groups<V> groups(p, at.column);
-    float m[V], k[V], s[V], total[V], dot[V];
+    float m[V], k[V], s[V], b[V], total[V], dot[V];
     groups.load(p, mean, at.outer, m);
     groups.load(p, rstd, at.outer, k);
     groups.load(p, factors, at.outer, total);
     groups.load(p, factors + p.samples * p.groups, at.outer, dot);
     of_channels(p, scale, at.column, 1.0f, s);
+    if (AGAIN) of_channels(p, shift, at.column, 0.0f, b);
     at.template visit<2>([&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
         float v[ROWS][V], d[ROWS][V];
@@ -422,6 +440,11 @@ __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const C
         }
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
+            if (AGAIN) {
+#pragma unroll
+                for (int j = 0; j < V; ++j)
+                    d[r][j] = relu_blocks<T>(v[r][j], m[j], k[j] * s[j], b[j]) ? 0.0f : d[r][j];
+            }
 #pragma unroll
             for (int j = 0; j < V; ++j)
                 d[r][j] = k[j] * (d[r][j] * s[j] - total[j] - (v[r][j] - m[j]) * k[j] * dot[j]);
@@ -448,6 +471,19 @@ __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, c
                                      const T *__restrict__ shift, const float *__restrict__ mean,
                                      const float *__restrict__ var, T *__restrict__ y) {
     apply<T, V, true>(p, cut, x, residual, scale, shift, mean, var, y);
+}
+
+template <typename T, int V, typename... Args> __device__ __forceinline__ void sums_given(const Args &...args) {
+    sums<T, V, false>(args...);
+}
+template <typename T, int V, typename... Args> __device__ __forceinline__ void sums_again(const Args &...args) {
+    sums<T, V, true>(args...);
+}
+template <typename T, int V, typename... Args> __device__ __forceinline__ void gradient_given(const Args &...args) {
+    input_gradient<T, V, false>(args...);
+}
+template <typename T, int V, typename... Args> __device__ __forceinline__ void gradient_again(const Args &...args) {
+    input_gradient<T, V, true>(args...);
 }
 
 #define NORM(suffix, type)                                                                                             \
@@ -480,7 +516,16 @@ __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, c
         type *__restrict__ dshift, const type *__restrict__ scale, float *__restrict__ factors) {                      \
         using T = type;                                                                                                \
         const Totals<T> to = {dscale, dshift, scale, factors};                                                         \
-        BY_WIDTH(sums, p, cut, x, mean, rstd, g, partial, more, y, dr, to)                                             \
+        BY_WIDTH(sums_given, p, cut, x, mean, rstd, g, partial, more, y, dr, nullptr, to)                              \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_sums_relu_##suffix(                                       \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const float *__restrict__ mean,                        \
+        const float *__restrict__ rstd, const type *__restrict__ g, float *__restrict__ partial,                       \
+        const type *__restrict__ more, type *__restrict__ dr, type *__restrict__ dscale, type *__restrict__ dshift,    \
+        const type *__restrict__ scale, float *__restrict__ factors, const type *__restrict__ shift) {                 \
+        using T = type;                                                                                                \
+        const Totals<T> to = {dscale, dshift, scale, factors};                                                         \
+        BY_WIDTH(sums_again, p, cut, x, mean, rstd, g, partial, more, nullptr, dr, shift, to)                          \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(REDUCE)                                                               \
         norm_factors_##suffix(GroupNormParams p, Cut cut, const float *__restrict__ partial,                           \
@@ -498,6 +543,14 @@ __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, c
                            const float *__restrict__ mean, const float *__restrict__ rstd, const type *g,              \
                            const float *__restrict__ factors, type *dx) {                                              \
         using T = type;                                                                                                \
-        BY_WIDTH(input_gradient, p, cut, x, scale, mean, rstd, g, factors, dx)                                         \
+        BY_WIDTH(gradient_given, p, cut, x, scale, nullptr, mean, rstd, g, factors, dx)                                \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED)                                                                \
+        norm_grad_relu_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x,                                \
+                                const type *__restrict__ scale, const float *__restrict__ mean,                        \
+                                const float *__restrict__ rstd, const type *g, const float *__restrict__ factors,      \
+                                type *dx, const type *__restrict__ shift) {                                            \
+        using T = type;                                                                                                \
+        BY_WIDTH(gradient_again, p, cut, x, scale, shift, mean, rstd, g, factors, dx)                                         \
     }
 FOR_FLOATS(NORM)

@@ -83,6 +83,17 @@ template <int V> struct Groups {
     }
 };
 
+// What a norm makes of x, with a = rstd·scale. The gradient of a ReLU behind it is zero where this, as it was stored, is not positive:
+// forward and backward kernels share it so that both round alike.
+__device__ __forceinline__ float normalised(float x, float mean, float a, float shift) {
+    return __fmaf_rn(x - mean, a, shift);
+}
+
+// True if the ReLU of it, stored as T, was not positive.
+template <typename T> __device__ __forceinline__ bool relu_blocks(float x, float mean, float a, float shift) {
+    return to_acc(from_acc<T>(normalised(x, mean, a, shift))) <= 0.0f;
+}
+
 // A scale or a shift, of x's dtype or of f32.
 template <typename T>
 __device__ __forceinline__ float of_channel(const GroupNormParams &p, const T *__restrict__ vector, u64 column) {

@@ -146,16 +146,16 @@ pub fn batch_norm_grad<R: Runtime>(
     let of = Operands::new(on, "batch_norm_grad");
     of.flag("relu", p.relu)?;
     let found = inputs.y.is_some();
-    of.require(
-        found == (p.relu == 1),
-        "y",
-        found,
-        "the result, if it is that of a ReLU",
-    )?;
+    of.require(!found || p.relu == 1, "y", found, "the result, if it is that of a ReLU")?;
     let (dscale, dshift) = (Some(&*to.dscale), Some(&*to.dshift));
     let buffers = Buffers {
         tensors: [("x", inputs.x), ("g", g), ("dx", to.dx)],
-        channels: [("scale", inputs.scale), ("dscale", dscale), ("dshift", dshift)],
+        channels: [
+            ("scale", inputs.scale),
+            ("shift", inputs.shift),
+            ("dscale", dscale),
+            ("dshift", dshift),
+        ],
         statistics: [("mean", inputs.mean), ("rstd", inputs.rstd)],
         mixed: true,
     };

@@ -261,11 +261,14 @@ pub struct BatchNormInputs<'a, B> {
     pub x: &'a B,
     /// The scale of each channel.
     pub scale: Option<&'a B>,
+    /// The shift of each channel, of the dtype of the scale. Only a ReLU without `y` reads it.
+    pub shift: Option<&'a B>,
     /// The mean of each channel.
     pub mean: &'a B,
     /// 1/√(variance + eps) of each channel.
     pub rstd: &'a B,
-    /// The result, if it is that of a ReLU.
+    /// The result, if it is that of a ReLU behind a residual. Without a residual it may be left out: `x`, the statistics, scale and
+    /// shift then say where it was positive, exactly as [`NormOps::batch_norm`] has rounded it.
     pub y: Option<&'a B>,
 }
 

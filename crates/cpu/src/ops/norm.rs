@@ -114,11 +114,13 @@ impl NormOps for Cpu {
         checks::batch_norm_grad(self, p, of, g, more, &to)?;
         float!(g.dtype(), T => {
             let scale = channels::<T>(self, of.scale, p.channels, 1.0)?;
+            let shift = channels::<T>(self, of.shift, p.channels, 0.0)?;
             let stats = (of.mean.as_slice(), of.rstd.as_slice());
             let grad = ResultGrad {
                 g: g.as_slice::<T>(),
                 more: more.map(|b| b.as_slice()),
                 y: of.y.map(|b| b.as_slice()),
+                relu: (p.relu == 1).then(|| shift.slice()),
             };
             let inputs = (of.x.as_slice::<T>(), grad);
             let outputs = (to.dx.as_mut_slice::<T>(), to.dr.map(|b| b.as_mut_slice()));
@@ -191,7 +193,7 @@ impl NormOps for Cpu {
             if p.is_batch_norm() {
                 return write_channels::<T>(self, dscale, |dscale| {
                     write_channels::<T>(self, dshift, |dshift| {
-                        let grad = ResultGrad { g: g.as_slice::<T>(), more: None, y: None };
+                        let grad = ResultGrad { g: g.as_slice::<T>(), more: None, y: None, relu: None };
                         let (inputs, outputs) = ((x.as_slice::<T>(), grad), (dx.as_mut_slice::<T>(), None));
                         batch::grad(self, p, inputs, scale.slice(), stats, outputs, dscale, dshift)
                     })

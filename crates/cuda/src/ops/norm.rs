@@ -189,11 +189,12 @@ struct OfBatch<'a> {
 }
 
 /// The gradient of the result of a norm, `g`, from which its sums make the one before residual and ReLU: the sum with another term, zero
-/// where the result `y` is not positive, written to `dr`.
+/// where the result `y` is not positive, written to `dr`. Of a ReLU whose `y` is not given, the sums make it again from x and the shift.
 struct ResultGrad<'a> {
     g: &'a CudaBuffer,
     more: Option<&'a CudaBuffer>,
     y: Option<&'a CudaBuffer>,
+    shift: Option<&'a CudaBuffer>,
     dr: Option<&'a mut CudaBuffer>,
 }
 
@@ -204,6 +205,7 @@ impl<'a> ResultGrad<'a> {
             g,
             more: None,
             y: None,
+            shift: None,
             dr: None,
         }
     }
@@ -275,15 +277,28 @@ impl Cuda {
         (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
-        let p = &with_affine(p, scale);
-        // Where the sums write no gradient before residual and ReLU of their own, they write it to `dx`, of which dx is then made.
-        let ResultGrad { g, more, y, mut dr } = grad;
+        // Where the sums write no gradient before residual and ReLU of their own, they write it to `dx`, of which dx is then made. What a
+        // ReLU that is made again changes is not written: dx makes it once more.
+        let ResultGrad {
+            g,
+            more,
+            y,
+            shift,
+            mut dr,
+        } = grad;
+        let p = &with_affine(p, scale.or(shift));
         let changed = more.is_some() || y.is_some();
         let to = match (changed, dr.as_deref_mut()) {
             (true, None) => Some(&mut *dx),
             (_, dr) => dr,
         };
-        let of = ResultGrad { g, more, y, dr: to };
+        let of = ResultGrad {
+            g,
+            more,
+            y,
+            shift,
+            dr: to,
+        };
         let mut factors = self.scratch(DType::F32, 2 * mean.len())?;
         // A channel of batch norm is a group: its totals are what dx subtracts.
         let is_batch_norm = p.is_batch_norm();
@@ -293,6 +308,7 @@ impl Cuda {
             factors: is_batch_norm.then_some((scale, &mut factors)),
         };
         let partial = self.norm_sums(p, &tiles, x, (mean, rstd), of, totals)?;
+        let again = p.pad & RELU != 0 && !changed;
         let (p, cut, scale) = (Arg::value(p), Arg::value(&tiles.cut), maybe(scale));
         if !is_batch_norm {
             let groups = striding(mean.len() as u64, 1, [128, 1, 1]);
@@ -306,8 +322,14 @@ impl Cuda {
             (true, Some(dr)) => dr.arg(),
             (true, None) => dx,
         };
-        let args = [p, cut, x.arg(), scale, stats[0], stats[1], g, factors.arg(), dx];
-        self.launch(instance(&columns::NORM_GRAD, dtype), tiles.geometry, &args)
+        let mut args = vec![p, cut, x.arg(), scale, stats[0], stats[1], g, factors.arg(), dx];
+        let kernels = if again {
+            args.push(maybe(shift));
+            &columns::NORM_GRAD_RELU
+        } else {
+            &columns::NORM_GRAD
+        };
+        self.launch(instance(kernels, dtype), tiles.geometry, &args)
     }
 
     /// The sums `dscale` and `dshift` with what they come from: per part and channel `[Σ g·x̂, Σ g]`. They are zero where there are no
@@ -332,10 +354,10 @@ impl Cuda {
             Some((scale, factors)) => (maybe(scale), factors.out()),
             None => (maybe(None), maybe(None)),
         };
-        let to = [totals.dscale.out(), totals.dshift.out(), scale, factors];
+        let to = [totals.dscale.out(), totals.dshift.out(), factors];
         let ends = tiles.ends(p);
-        let [a, b, c, d] = if ends { to } else { [maybe(None); 4] };
-        let args = [
+        let [a, b, c] = if ends { to } else { [maybe(None); 3] };
+        let mut args = vec![
             Arg::value(&with),
             Arg::value(&tiles.cut),
             x.arg(),
@@ -344,19 +366,21 @@ impl Cuda {
             grad.g.arg(),
             partial.out(),
             maybe(grad.more),
-            maybe(grad.y),
-            grad.dr.map_or(maybe(None), CudaBuffer::out),
-            a,
-            b,
-            c,
-            d,
         ];
-        self.launch(instance(&columns::NORM_SUMS, x.dtype()), tiles.geometry, &args)?;
+        let dr = grad.dr.map_or(maybe(None), CudaBuffer::out);
+        let kernels = if p.pad & RELU != 0 {
+            args.extend([dr, a, b, scale, c, maybe(grad.shift)]);
+            &columns::NORM_SUMS_RELU
+        } else {
+            args.extend([maybe(grad.y), dr, a, b, scale, c]);
+            &columns::NORM_SUMS
+        };
+        self.launch(instance(kernels, x.dtype()), tiles.geometry, &args)?;
         if !ends {
             let parts = tiles.parts();
             let geometry = striding(p.groups * p.width, 32, [32, 8, 1]);
-            let [a, b, c, d] = to;
-            let args = [Arg::value(p), partial.arg(), Arg::value(&parts), a, b, c, d];
+            let [a, b, c] = to;
+            let args = [Arg::value(p), partial.arg(), Arg::value(&parts), a, b, scale, c];
             self.launch(instance(&columns::NORM_TOTALS, dtype), geometry, &args)?;
         }
         Ok(partial)
@@ -491,10 +515,16 @@ impl NormOps for Cuda {
             g,
             more,
             y: of.y,
+            shift: of.shift,
             dr: to.dr,
         };
         let (stats, affine) = ((of.mean, of.rstd), (to.dscale, to.dshift));
-        self.norm_columns_grad(&p.group_norm(), of.x, of.scale, stats, grad, to.dx, affine)
+        // A ReLU whose result is not given is made again.
+        let norm = match of.y {
+            Some(_) => p.group_norm(),
+            None => columns_of(p),
+        };
+        self.norm_columns_grad(&norm, of.x, of.scale, stats, grad, to.dx, affine)
     }
 
     fn group_norm(

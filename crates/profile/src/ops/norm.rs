@@ -58,6 +58,12 @@ impl<B: Backend> NormOps for Profiled<B> {
     ) -> Result<()> {
         checks::batch_norm_grad(self, p, of, g, more, &to)?;
         let vectors = optional(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(to.dscale) + bytes(to.dshift);
+        let shift = if p.relu == 1 && of.y.is_none() {
+            optional(of.shift)
+        } else {
+            0
+        };
+        let vectors = vectors + shift;
         let read = bytes(of.x) + bytes(g) + optional(more) + optional(of.y);
         let written = bytes(to.dx) + optional(to.dr.as_deref());
         let size = elements(to.dx);

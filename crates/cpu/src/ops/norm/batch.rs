@@ -25,11 +25,13 @@ impl<T> Behind<'_, T> {
     };
 }
 
-/// The gradient of the result, of one or two terms, and the result if it is that of a ReLU.
-pub(super) struct ResultGrad<'a, T> {
+/// The gradient of the result, of one or two terms, and the result if it is that of a ReLU; or, without a residual, the shift of each
+/// channel, from which the result is made again.
+pub(super) struct ResultGrad<'a, T: Stored> {
     pub(super) g: &'a [T],
     pub(super) more: Option<&'a [T]>,
     pub(super) y: Option<&'a [T]>,
+    pub(super) relu: Option<&'a [T::Acc]>,
 }
 
 /// The scale and the shift of each channel.
@@ -351,7 +353,7 @@ fn partials_of_result<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
     (x, grad): (&[T], &ResultGrad<'_, T>),
-    mean: &[A],
+    [mean, a]: [&[A]; 2],
     dr: &mut [T],
     partial: &mut [A],
 ) -> Result<()> {
@@ -360,7 +362,20 @@ fn partials_of_result<T: Stored<Acc = A>, A: Real>(
     try_zip2_mut((dr, step), (partial, 2 * c), rows * c > THREADS, |i, dr, out| {
         let at = i * step..i * step + dr.len();
         let chunk = |of: Option<&'_ [T]>| of.map_or(0..0, |_| at.clone());
-        let [more, y] = [grad.more, grad.y].map(|of| &of.unwrap_or_default()[chunk(of)]);
+        let [more, mut y] = [grad.more, grad.y].map(|of| &of.unwrap_or_default()[chunk(of)]);
+        let mut again = None;
+        if let (None, Some(shift)) = (grad.y, grad.relu) {
+            let again = again.insert(cpu.scratch(T::DTYPE, at.len())?);
+            let [x] = widened(cpu, [&x[at.clone()]])?;
+            write_upcast_to::<T>(cpu, again.as_mut_slice(), |y| {
+                lanes::<A, _>(
+                    #[inline(always)]
+                    || tiles([mean, a, shift], x.slice(), None, y, positive),
+                );
+                Ok(())
+            })?;
+            y = again.as_slice();
+        }
         let wide = widened(cpu, [&grad.g[at.clone()], more, y])?;
         let [g, more, y] = [0, 1, 2].map(|i| wide[i].slice());
         write_upcast_to::<T>(cpu, dr, |dr| {
@@ -418,11 +433,17 @@ pub(super) fn grad<T: Stored<Acc = A>, A: Real>(
     let (rows, c) = (p.positions as usize, p.groups as usize);
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(chunk_rows(c)) * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();
+    let mut factors = cpu.scratch(A::DTYPE, 3 * c)?;
+    let (a, rest) = factors.as_mut_slice::<A>().split_at_mut(c);
+    let (shift, slope) = rest.split_at_mut(c);
+    for i in 0..c {
+        a[i] = rstd[i] * scale[i];
+    }
     // A gradient that differs from that of the result lies in `dr`, or else where dx is written.
-    let differs = of.more.is_some() || of.y.is_some();
+    let differs = of.more.is_some() || of.y.is_some() || of.relu.is_some();
     match (dr.as_deref_mut(), differs) {
-        (Some(dr), _) => partials_of_result(cpu, p, (x, &of), mean, dr, partial)?,
-        (None, true) => partials_of_result(cpu, p, (x, &of), mean, dx, partial)?,
+        (Some(dr), _) => partials_of_result(cpu, p, (x, &of), [mean, a], dr, partial)?,
+        (None, true) => partials_of_result(cpu, p, (x, &of), [mean, a], dx, partial)?,
         (None, false) => partials(
             cpu,
             p,
@@ -443,14 +464,10 @@ pub(super) fn grad<T: Stored<Acc = A>, A: Real>(
         }
     }
     let n = A::of(p.positions as f64);
-    let mut factors = cpu.scratch(A::DTYPE, 3 * c)?;
-    let (a, rest) = factors.as_mut_slice::<A>().split_at_mut(c);
-    let (shift, slope) = rest.split_at_mut(c);
     for i in 0..c {
         let (sum, dot) = (total[i], total[c + i] * rstd[i]);
         dshift[i] = sum;
         dscale[i] = dot;
-        a[i] = rstd[i] * scale[i];
         shift[i] = sum / n;
         slope[i] = rstd[i] * dot / n;
     }

@@ -30,7 +30,8 @@ impl<B: Backend> RunningStats<'_, B> {
     }
 }
 
-/// The rule of the fused op. It reads its result in place of the residual, which it does not keep.
+/// The rule of the fused op. Behind a residual it reads its result, in place of the residual, which it does not keep. Without one, `x`
+/// says where a ReLU's result is positive.
 struct BatchNorm<B: Backend> {
     p: BatchNormParams,
     x: Tensor<B>,
@@ -46,21 +47,23 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let affine = (self.scale.as_ref(), self.shift.as_ref());
         let inputs = inputs(&self.x, affine);
-        let y = (self.p.relu == 1 && !cx.relu_masked()).then(|| cx.output());
+        let relu = self.p.relu == 1 && !cx.relu_masked();
+        let y = (relu && self.residual).then(|| cx.output());
         if is_grad_enabled() {
             let g = match y {
                 Some(y) => mask_relu_grad(y, cx.grad)?,
                 None => cx.grad.clone(),
             };
             let mut grads = vjp(&inputs, &g, |t| {
-                of_inputs(&self.p.group_norm(), t, [affine.0.is_some(), affine.1.is_some()])
+                let y = of_inputs(&self.p.group_norm(), t, [affine.0.is_some(), affine.1.is_some()])?;
+                if relu && !self.residual { y.relu() } else { Ok(y) }
             })?;
             grads.extend(self.residual.then_some(Some(g)));
             return Ok(grads);
         }
         let (x, backend) = (&self.x, self.x.backend());
         let p = BatchNormParams {
-            relu: u32::from(y.is_some()),
+            relu: u32::from(relu),
             ..self.p
         };
         let like = affine.0.or(affine.1).unwrap_or(x);
@@ -74,6 +77,7 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
         let of = BatchNormInputs {
             x: x.buffer(),
             scale: affine.0.map(Tensor::buffer),
+            shift: affine.1.map(Tensor::buffer),
             mean: self.mean.buffer(),
             rstd: self.rstd.buffer(),
             y: y.map(Tensor::buffer),
@@ -97,7 +101,7 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
     }
 
     fn saves_output(&self) -> bool {
-        self.p.relu == 1
+        self.p.relu == 1 && self.residual
     }
 
     fn has_relu_epilogue(&self) -> bool {

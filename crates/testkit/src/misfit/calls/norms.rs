@@ -101,13 +101,14 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
         of_batch(call(
             "batch_norm_grad",
             BatchNormParams { relu: 1, ..batch },
-            [t, c, s, s, t, t, t, t, t, c, c],
-            |on: &B, p, [x, w, mean, rstd, y, g, more, dx, dr, dscale, dshift]| {
-                let scale = Some(&*w);
+            [t, c, c, s, s, t, t, t, t, t, c, c],
+            |on: &B, p, [x, w, b, mean, rstd, y, g, more, dx, dr, dscale, dshift]| {
+                let (scale, shift) = (Some(&*w), Some(&*b));
                 let y = Some(&*y);
                 let of = BatchNormInputs {
                     x,
                     scale,
+                    shift,
                     mean,
                     rstd,
                     y,
