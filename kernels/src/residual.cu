@@ -215,7 +215,7 @@ template <typename W, typename H, int V>
 __device__ __forceinline__ void pair_at(const W *__restrict__ s, const Gradient<H> &g,
                                         u64 at, float m, float k, float (&v)[V], float (&d)[V]) {
     load<V>(s + at, v);
-    g.load_at<V>(at, d);
+    g.load_at(at, d);
 #pragma unroll
     for (int j = 0; j < V; ++j) v[j] = (v[j] - m) * k;
 }
@@ -368,7 +368,7 @@ __device__ __forceinline__ void columns(const ResidualParams &p, const W *__rest
     if (column < p.width) {
         for (u64 row = blockIdx.y * each + threadIdx.y; row < last; row += 8) {
             float one[1];
-            g.load_at<1>(row * p.width + column, one);
+            g.load_at(row * p.width + column, one);
             float d = one[0];
             slope += d * (to_acc(s[row * p.width + column]) - mean[row]) * rstd[row];
             shift += d;
@@ -465,9 +465,9 @@ __device__ __forceinline__ void add_grad(const ResidualParams &p, const W *__res
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_columns_##suffix(ResidualParams p, const W *__restrict__ s, const float *__restrict__ mean,           \
                                   const float *__restrict__ rstd, const H *__restrict__ g,                             \
-                                  const H *__restrict__ more, float *__restrict__ partial, u64 each, void *__restrict__ dscale,                    \
-                                  void *__restrict__ dshift) {                                                         \
-        columns<W, H>(p, s, mean, rstd, {g, more}, partial, each, dscale, dshift);                                           \
+                                  const H *__restrict__ more, float *__restrict__ partial, u64 each,                   \
+                                  void *__restrict__ dscale, void *__restrict__ dshift) {                              \
+        columns<W, H>(p, s, mean, rstd, {g, more}, partial, each, dscale, dshift);                                     \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         residual_add_##suffix(ResidualParams p, const W *__restrict__ x, const H *__restrict__ y,                      \
