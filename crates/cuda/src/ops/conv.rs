@@ -131,6 +131,7 @@ impl ConvOps for Cuda {
             Algorithm::Tensor(TensorTile::T128x128) => "tensor cores 128×128",
             Algorithm::Padded => "tensor cores, channels padded",
             Algorithm::Shallow => "shallow",
+            Algorithm::Few => "few",
             Algorithm::Depthwise => "depthwise",
             Algorithm::Winograd(_) => "Winograd F(2×2, 3×3)",
         })

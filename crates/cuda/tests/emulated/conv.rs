@@ -404,7 +404,7 @@ fn winograd_keeps_what_is_not_finite_in_its_windows() {
 /// The variants that the table chooses for the layers of well-known models.
 #[test]
 fn the_table() {
-    use Algorithm::{Depthwise, Naive, Padded, Shallow, Tensor, Tiled, Winograd};
+    use Algorithm::{Depthwise, Few, Naive, Padded, Shallow, Tensor, Tiled, Winograd};
     let sms = 132;
     let check = |shapes: Shapes, dtype, tf32, want: [Algorithm; 3]| {
         let p = shapes.params();
@@ -481,8 +481,18 @@ fn the_table() {
         [Depthwise; 3],
     );
     // LeNet's second layer: channels that nothing divides.
-    check(plane([4, 14, 14, 6], 16, 5, 0), DType::F32, false, [Tiled(small); 3]);
-    check(plane([4, 14, 14, 6], 16, 5, 0), DType::BF16, false, [Tiled(small); 3]);
+    check(
+        plane([4, 14, 14, 6], 16, 5, 0),
+        DType::F32,
+        false,
+        [Tiled(small), Few, Tiled(small)],
+    );
+    check(
+        plane([4, 14, 14, 6], 16, 5, 0),
+        DType::BF16,
+        false,
+        [Tiled(small), Few, Tiled(small)],
+    );
     // Coordinates beyond those of the gathers.
     let far = plane([1, 8, 8, 8], 8, 2, 0).dilation(1 << 29);
     let far = Shapes {
@@ -492,5 +502,8 @@ fn the_table() {
     check(far, DType::F32, false, [Naive; 3]);
     // A product for each of 3249 remainders by the stride, of a row each.
     let apart = plane([1, 60, 60, 8], 8, 3, 0).stride(57);
+    check(apart, DType::F32, false, [Tiled(small), Few, Tiled(small)]);
+    // The same with a weight that shared memory does not hold.
+    let apart = plane([1, 60, 60, 24], 24, 3, 0).stride(57);
     check(apart, DType::F32, false, [Tiled(small), Naive, Tiled(small)]);
 }

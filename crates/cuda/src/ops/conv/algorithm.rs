@@ -60,6 +60,8 @@ pub enum Algorithm {
     Padded,
     /// Direct, for at most 4 input channels.
     Shallow,
+    /// Direct, for small data gradients: the weight and the gradient of an image lie in shared memory.
+    Few,
     /// Direct, for one input channel a group.
     Depthwise,
     /// Winograd's F(2×2, 3×3) in f32, forward and data gradient: fewer products, larger rounding errors. Tiles that see an
@@ -69,7 +71,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All variants.
-    pub const ALL: [Algorithm; 11] = [
+    pub const ALL: [Algorithm; 12] = [
         Algorithm::Naive,
         Algorithm::Tiled(Tile::Small),
         Algorithm::Tiled(Tile::Large),
@@ -78,6 +80,7 @@ impl Algorithm {
         Algorithm::Tensor(TensorTile::T128x128),
         Algorithm::Padded,
         Algorithm::Shallow,
+        Algorithm::Few,
         Algorithm::Depthwise,
         Algorithm::Winograd(Tile::Small),
         Algorithm::Winograd(Tile::Large),
@@ -94,6 +97,7 @@ impl Algorithm {
             Algorithm::Tensor(TensorTile::T128x128) => "tensor128x128",
             Algorithm::Padded => "padded",
             Algorithm::Shallow => "shallow",
+            Algorithm::Few => "few",
             Algorithm::Depthwise => "depthwise",
             Algorithm::Winograd(Tile::Small) => "winograd64",
             Algorithm::Winograd(Tile::Large) => "winograd128",

@@ -18,6 +18,11 @@ const SHALLOW_WEIGHT: u64 = 256;
 const SHALLOW_TAPS: u64 = 2048;
 /// The most taps, times the multiplier for the data gradient, of `conv_depthwise.cu`.
 const DEPTHWISE_TAPS: u64 = 128;
+/// Numbers of the weight and of an image's gradient that `conv_few.cu` has in shared memory.
+const FEW_WEIGHTS: u64 = 4096;
+const FEW_GRADS: u64 = 6144;
+/// Threads of its blocks.
+pub(super) const FEW_THREADS: u64 = 256;
 /// Groups narrower than this leave most of a tile's columns empty.
 const NARROW_GROUP: usize = 8;
 
@@ -44,8 +49,10 @@ const PADDED_POSITIONS: u64 = 4096;
 /// `conv_tensor.cuh`).
 const TENSOR_TAPS: u32 = 9;
 
-/// A weight gradient's parts have at least this many positions, …
-pub(super) const SPLIT_POSITIONS: u64 = 128;
+/// A weight gradient's parts have at least this many positions on tensor cores, …
+const TENSOR_POSITIONS: u64 = 128;
+/// … this many elsewhere, where steps are shorter, …
+pub(super) const SPLIT_POSITIONS: u64 = 32;
 /// … and take no more than this many elements of scratch.
 pub(super) const SPLIT_SCRATCH: u64 = 1 << 24;
 
@@ -156,6 +163,17 @@ impl Algorithm {
                     && rows.div_ceil(64) < 1 << 31
                     && u64::from(p.out_channels).div_ceil(16) <= GRID_YZ
             }
+            Algorithm::Few => {
+                let filled = u64::from(p.out_channels).next_multiple_of(4);
+                let volume = |size: [u32; 3]| size.iter().map(|&n| u64::from(n)).product::<u64>();
+                let blocks = |p: &ConvParams| (volume(p.window.input) * u64::from(p.in_channels)).div_ceil(FEW_THREADS);
+                pass == Pass::DataGrad
+                    && small(p)
+                    && p.groups == 1
+                    && taps.saturating_mul(u64::from(p.in_channels)).saturating_mul(filled + 4) <= FEW_WEIGHTS
+                    && volume(p.window.output).saturating_mul(filled) <= FEW_GRADS
+                    && blocks(p).saturating_mul(u64::from(p.batch)) < 1 << 31
+            }
             Algorithm::Winograd(_) => {
                 let plane = p.window.kernel == [1, 3, 3]
                     && p.window.stride == [1; 3]
@@ -199,6 +217,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32), at most 9 taps in a dimension |
 /// | padded | as tensor, with 2 or more input channels of less than 16 bytes, one group, 4096 positions; no data gradient |
 /// | shallow | at most 4 input channels, one group |
+/// | few | data gradient; weight and an image's gradient fit shared memory, one group |
 /// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out and 1024 positions, unless convolutions must be exact |
 /// | tiled | groups of at least 8 channels, in and out, or one group |
 /// | naive | the rest |
@@ -239,6 +258,7 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
                 && (options.tf32 || dtype != DType::F32),
         ),
         (Algorithm::Shallow, true),
+        (Algorithm::Few, true),
         (Algorithm::Winograd(tile), many && !options.exact_convolutions),
         (Algorithm::Tiled(tile), !narrow && !thin),
         (Algorithm::Tiled(Tile::Small), !narrow && !thin),
@@ -288,7 +308,7 @@ pub(super) fn tensor_parts(
     let most = match pass {
         Pass::WeightGrad => {
             let len = size.rows.saturating_mul(size.columns).saturating_mul(size.parts).max(1);
-            (positions / SPLIT_POSITIONS)
+            (positions / TENSOR_POSITIONS)
                 .min(SPLIT_SCRATCH / len)
                 .min(GRID_YZ / size.parts.max(1))
         }

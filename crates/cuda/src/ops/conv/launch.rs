@@ -1,7 +1,7 @@
 //! The launches of each variant of a convolution.
 
 use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
-use super::choose::{GRID_YZ, SPLIT_POSITIONS, SPLIT_SCRATCH, fours, product, tensor_parts};
+use super::choose::{FEW_THREADS, GRID_YZ, SPLIT_POSITIONS, SPLIT_SCRATCH, fours, product, tensor_parts};
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;
@@ -9,7 +9,9 @@ use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::ConvParams;
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
-use kiln_kernels::{Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_pool, conv_shallow as shallow};
+use kiln_kernels::{
+    Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_few as few, conv_pool, conv_shallow as shallow,
+};
 use kiln_kernels::{conv_tensor_bf16, conv_tensor_f16, conv_tensor_f32};
 use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
 
@@ -204,6 +206,11 @@ impl Cuda {
             Algorithm::Shallow => {
                 let kernel = instance(&shallow::CONV_SHALLOW_DATA_GRAD, dtype);
                 self.launch(kernel, geometry(positions.div_ceil(128), 1, 1, 128), &args)
+            }
+            Algorithm::Few => {
+                let image = (len / u64::from(p.batch)).div_ceil(FEW_THREADS);
+                let grid = geometry(u64::from(p.batch) * image, 1, 1, FEW_THREADS as u32);
+                self.launch(instance(&few::CONV_FEW_DATA_GRAD, dtype), grid, &args)
             }
             Algorithm::Depthwise => {
                 let (kernel, channels) = depthwise_lanes(
