@@ -4,12 +4,16 @@
 //   ℓ = log_softmax(x[r]);  loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c];  weight[r] = w[t]
 //   dx[r, c] = g[r]·(e^ℓ[c]·((1−ε)·w[t] + ε/C·Σ w) − ε/C·w[c] − (c = t)·(1−ε)·w[t])
 //
-// w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. loss, weight and g are f32 whatever the logits are: a
-// gradient that a half cannot hold may fit once g has scaled it. A row whose label is p.ignore_index gives zeros, whatever
-// its g; one whose label is no class is reported and gives zeros. dx may be x: an element is read by the thread that writes it.
+//   mean = Σ loss / total, total = Σ weight, made by the last block if their pointers are not null
 //
-// Geometry: rows1, rows4, rows16: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256.
+// w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. loss, weight and g are f32 whatever the logits are: a gradient that a
+// half cannot hold may fit once g has scaled it. g is a factor for each row, or with `total` g[0] / total[0] is that of all. A row whose
+// label is p.ignore_index gives zeros, whatever its g; one whose label is no class is reported and gives zeros. dx may be x: an element is
+// read by the thread that writes it.
+//
+// Geometry: rows1, rows4, rows16: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256; one block at least.
 //           blocks: a block of 256 per row. The losses read the row once (twice with smoothing), the gradient twice.
+#include "common/arrive.cuh"
 #include "common/fault.cuh"
 #include "common/softmax.cuh"
 
@@ -90,7 +94,7 @@ __device__ __forceinline__ void loss_rows(const CrossEntropyParams &p, const T *
 
 template <int N, typename T>
 __device__ __forceinline__ void grad_rows(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
-                                          const float *g, T *dx, float hard, float soft, Fault *fault) {
+                                          const float *g, const float *divisor, T *dx, float hard, float soft, Fault *fault) {
     u64 r = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
     if (r >= p.rows) return;
     const int lane = threadIdx.x % WARP;
@@ -112,7 +116,7 @@ __device__ __forceinline__ void grad_rows(const CrossEntropyParams &p, const T *
         }
         total = warp_sum(total);
     }
-    const float scale = row.scale(sum, total), gr = g[r];
+    const float scale = row.scale(sum, total), gr = divisor ? g[0] / divisor[0] : g[r];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         int c = i * WARP + v.lane;
@@ -125,6 +129,7 @@ __device__ __forceinline__ void loss_blocks(const CrossEntropyParams &p, const T
                                             float *loss, float *weight, float hard, float soft, Fault *fault) {
     __shared__ float scratch[256 / WARP];
     const u64 r = blockIdx.x;
+    if (r >= p.rows) return;
     const bool first = threadIdx.x == 0;
     const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
     if (!row.counts(p, r, fault, first)) {
@@ -146,9 +151,10 @@ __device__ __forceinline__ void loss_blocks(const CrossEntropyParams &p, const T
 
 template <typename T>
 __device__ __forceinline__ void grad_blocks(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
-                                            const float *g, T *dx, float hard, float soft, Fault *fault) {
+                                            const float *g, const float *divisor, T *dx, float hard, float soft, Fault *fault) {
     __shared__ float scratch[256 / WARP];
     const u64 r = blockIdx.x;
+    if (r >= p.rows) return;
     const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
     dx += r * p.classes;
     if (!row.counts(p, r, fault, threadIdx.x == 0)) {
@@ -161,20 +167,42 @@ __device__ __forceinline__ void grad_blocks(const CrossEntropyParams &p, const T
         for (u64 c = threadIdx.x; c < p.classes; c += 256) total += row.weight(c);
         total = block_sum<256>(total, scratch);
     }
-    const float scale = row.scale(sum, total), gr = g[r];
+    const float scale = row.scale(sum, total), gr = divisor ? g[0] / divisor[0] : g[r];
     map_row(row.x, dx, p.classes, [&](float v, u64 c) { return (expf(v - m) * scale - row.pull(c)) * gr; });
+}
+
+// The mean of the losses of all rows, by the last block: all threads of the launch call.
+__device__ __forceinline__ void mean_of(const CrossEntropyParams &p, const float *losses, const float *weights,
+                                        float *__restrict__ mean, float *__restrict__ total) {
+    __shared__ float sums[256 / WARP];
+    __shared__ bool last;
+    if (!mean || !arrives_last(0, gridDim.x, last)) return;
+    float loss = 0.0f, weight = 0.0f;
+#pragma unroll 8
+    for (u64 r = threadIdx.x; r < p.rows; r += 256) {
+        loss += __ldcg(losses + r);
+        weight += __ldcg(weights + r);
+    }
+    loss = block_sum<256>(loss, sums);
+    weight = block_sum<256>(weight, sums);
+    if (threadIdx.x > 0) return;
+    *mean = loss / weight;
+    *total = weight;
 }
 
 #define ENTRY(name, body, suffix, T)                                                                                   \
     extern "C" __global__ void __launch_bounds__(256, 2) cross_entropy_##name##_##suffix(                              \
         CrossEntropyParams p, const T *__restrict__ x, const i32 *__restrict__ labels, const T *__restrict__ w,        \
-        float *__restrict__ loss, float *__restrict__ weight, float hard, float soft, Fault *__restrict__ fault) {     \
+        float *loss, float *weight, float *__restrict__ mean, float *__restrict__ total, float hard, float soft,       \
+        Fault *__restrict__ fault) {                                                                                   \
         loss_##body(p, x, labels, w, loss, weight, hard, soft, fault);                                                 \
+        mean_of(p, loss, weight, mean, total);                                                                         \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 2) cross_entropy_grad_##name##_##suffix(                         \
         CrossEntropyParams p, const T *x, const i32 *__restrict__ labels, const T *__restrict__ w,                     \
-        const float *__restrict__ g, T *dx, float hard, float soft, Fault *__restrict__ fault) {                       \
-        grad_##body(p, x, labels, w, g, dx, hard, soft, fault);                                                        \
+        const float *__restrict__ g, const float *__restrict__ total, T *dx, float hard, float soft,                   \
+        Fault *__restrict__ fault) {                                                                                   \
+        grad_##body(p, x, labels, w, g, total, dx, hard, soft, fault);                                                 \
     }
 #define ENTRIES(suffix, T)                                                                                             \
     ENTRY(rows1, rows<1>, suffix, T)                                                                                   \

@@ -120,7 +120,7 @@ ops! {
         Attention = "attention",
         /// [`AttentionOps::dot_product_attention`](crate::ops::AttentionOps::dot_product_attention)
         DotProductAttention = "dot_product_attention",
-        /// [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy)
+        /// [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy), its mean and the gradients of both
         CrossEntropy = "cross_entropy",
         /// [`IndexOps::index_select`](crate::ops::IndexOps::index_select) and its gradient
         /// [`IndexOps::index_add`](crate::ops::IndexOps::index_add)

@@ -28,7 +28,7 @@ impl Call {
         let (x, labels) = (cpu.upload(&self.logits)?, cpu.upload(&self.labels)?);
         let g: Vec<f32> = (0..rows).map(|r| self.upstream(r) as f32).collect();
         cpu.cross_entropy(&p, &x, &labels, weights.as_ref(), &mut loss, &mut weight)?;
-        cpu.cross_entropy_grad(&p, &x, &labels, weights.as_ref(), &cpu.upload(&g)?, &mut dx)?;
+        cpu.cross_entropy_grad(&p, &x, &labels, weights.as_ref(), &cpu.upload(&g)?, None, &mut dx)?;
         Ok([cpu.download(&loss)?, cpu.download(&weight)?, cpu.download(&dx)?].concat())
     }
 
@@ -148,7 +148,15 @@ fn halves_round_what_the_logits_get() {
         let p = CrossEntropyParams::new("test", &shapes.0, &shapes.1, 0.0, -100)?;
         let (mut x, mut dx) = (cpu.alloc(dtype, 4)?, cpu.alloc(dtype, 4)?);
         cpu.cast(&cpu.upload(&[18f32, 0.0, 0.0, 0.0])?, &mut x)?;
-        cpu.cross_entropy_grad(&p, &x, &cpu.upload(&[0i32])?, None, &cpu.upload(&[scale])?, &mut dx)?;
+        cpu.cross_entropy_grad(
+            &p,
+            &x,
+            &cpu.upload(&[0i32])?,
+            None,
+            &cpu.upload(&[scale])?,
+            None,
+            &mut dx,
+        )?;
         let mut wide = cpu.alloc(DType::F32, 4)?;
         cpu.cast(&dx, &mut wide)?;
         cpu.download(&wide)

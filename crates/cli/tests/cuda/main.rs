@@ -104,7 +104,7 @@ fn training_on_a_gpu_is_training_on_the_cpu() {
             (&made["allocations"], &end["not_captured"]),
             (&0.into(), &serde_json::Value::Null)
         );
-        assert!(made["launches"].as_u64().unwrap() > 20, "{made}");
+        assert!(made["launches"].as_u64().unwrap() > 12, "{made}");
 
         let (lines, plain, _) = train(model, "cuda", &["--no-capture"]);
         assert!(plain == bytes, "{model}: recorded steps are the steps");

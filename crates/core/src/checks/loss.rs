@@ -41,6 +41,38 @@ pub fn cross_entropy<R: Runtime>(
     of.holds("weight", weight, accumulator(dtype), p.rows as usize)
 }
 
+/// Checks [`LossOps::cross_entropy_mean`](crate::ops::LossOps::cross_entropy_mean).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cross_entropy_mean<R: Runtime>(
+    on: &R,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+    loss: &R::Buffer,
+    total: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "cross_entropy_mean");
+    let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
+    of.holds("loss", loss, accumulator(dtype), 1)?;
+    of.holds("total", total, accumulator(dtype), 1)
+}
+
+/// Checks the gradient of the losses, or of their mean.
+fn upstream<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &CrossEntropyParams,
+    dtype: DType,
+    g: &R::Buffer,
+    total: Option<&R::Buffer>,
+) -> Result<()> {
+    let rows = if total.is_some() { 1 } else { p.rows as usize };
+    of.holds("g", g, accumulator(dtype), rows)?;
+    of.may_hold("total", total, accumulator(dtype), 1)
+}
+
 /// Checks [`LossOps::cross_entropy_grad`](crate::ops::LossOps::cross_entropy_grad).
 ///
 /// # Errors
@@ -52,11 +84,12 @@ pub fn cross_entropy_grad<R: Runtime>(
     labels: &R::Buffer,
     class_weights: Option<&R::Buffer>,
     g: &R::Buffer,
+    total: Option<&R::Buffer>,
     dlogits: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "cross_entropy_grad");
     let (dtype, all) = read(&of, p, logits, labels, class_weights)?;
-    of.holds("g", g, accumulator(dtype), p.rows as usize)?;
+    upstream(&of, p, dtype, g, total)?;
     of.holds("dlogits", dlogits, dtype, all)
 }
 
@@ -71,8 +104,9 @@ pub fn cross_entropy_grad_in_place<R: Runtime>(
     labels: &R::Buffer,
     class_weights: Option<&R::Buffer>,
     g: &R::Buffer,
+    total: Option<&R::Buffer>,
 ) -> Result<()> {
     let of = Operands::new(on, "cross_entropy_grad_in_place");
     let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
-    of.holds("g", g, accumulator(dtype), p.rows as usize)
+    upstream(&of, p, dtype, g, total)
 }

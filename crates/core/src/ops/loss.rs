@@ -77,8 +77,27 @@ pub trait LossOps: Runtime {
         self.unsupported(Op::CrossEntropy)
     }
 
+    /// The mean of the losses of [`LossOps::cross_entropy`], `loss = Σ loss[r] / total`, `[1]`, with `total = Σ weight[r]`, `[1]`, both of
+    /// the accumulation dtype; NaN where no row counts.
+    ///
+    /// # Errors
+    /// As [`LossOps::cross_entropy`].
+    fn cross_entropy_mean(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &Self::Buffer,
+        labels: &Self::Buffer,
+        class_weights: Option<&Self::Buffer>,
+        loss: &mut Self::Buffer,
+        total: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, logits, labels, class_weights, loss, total);
+        self.unsupported(Op::CrossEntropy)
+    }
+
     /// Computes the gradient of [`LossOps::cross_entropy`] for the gradient `g` of the losses, `[rows]` of the accumulation
-    /// dtype: `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
+    /// dtype, or of [`LossOps::cross_entropy_mean`] for that of the mean, `[1]`, and its `total`, where every row has
+    /// `g[r] = g / total`: `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
     /// `a[c] = ε/C·w[c] + (c = t)·(1−ε)·w[t]`, and 0 in an ignored row for any `g`. It is rounded once, to the
     /// dtype of the logits.
     ///
@@ -91,9 +110,10 @@ pub trait LossOps: Runtime {
         labels: &Self::Buffer,
         class_weights: Option<&Self::Buffer>,
         g: &Self::Buffer,
+        total: Option<&Self::Buffer>,
         dlogits: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, logits, labels, class_weights, g, dlogits);
+        let _ = (p, logits, labels, class_weights, g, total, dlogits);
         self.unsupported(Op::CrossEntropy)
     }
 
@@ -108,8 +128,9 @@ pub trait LossOps: Runtime {
         labels: &Self::Buffer,
         class_weights: Option<&Self::Buffer>,
         g: &Self::Buffer,
+        total: Option<&Self::Buffer>,
     ) -> Result<()> {
-        let _ = (p, logits, labels, class_weights, g);
+        let _ = (p, logits, labels, class_weights, g, total);
         self.unsupported(Op::CrossEntropy)
     }
 }

@@ -8,8 +8,8 @@ use crate::simd::real::Real;
 use crate::simd::row_reduce::{max_row, sum, sums};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Error, Float, Result, checks};
+use kiln_core::ops::{CrossEntropyParams, LossOps, Reduce, ReduceOps, ReduceParams};
+use kiln_core::{Buffer, DType, Element, Error, Float, Result, Shape, checks};
 
 /// The work of an element relative to one multiplication.
 const COST: usize = 8;
@@ -139,6 +139,33 @@ impl<'a, A: Real> Terms<'a, A> {
     }
 }
 
+/// The gradients of the losses of rows: one for each, or one for all.
+enum Upstream<'a, A> {
+    Each(&'a [A]),
+    All(A),
+}
+
+impl<'a, A: Real + Element> Upstream<'a, A> {
+    /// The gradients `g` of the losses; with a total, of their mean.
+    fn new(g: &'a CpuBuffer, total: Option<&CpuBuffer>) -> Self {
+        let g = g.as_slice::<A>();
+        match total {
+            None => Upstream::Each(g),
+            Some(total) => Upstream::All(g[0] / total.as_slice::<A>()[0]),
+        }
+    }
+}
+
+impl<A: Real> Upstream<'_, A> {
+    #[inline(always)]
+    fn of(&self, row: usize) -> A {
+        match self {
+            Upstream::Each(g) => g[row],
+            Upstream::All(g) => *g,
+        }
+    }
+}
+
 fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mut [A], weight: &mut [A]) {
     let classes = terms.classes;
     let rows = rows_per_chunk(labels.len(), classes, COST);
@@ -157,7 +184,7 @@ fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mu
     });
 }
 
-fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A], dlogits: &mut [A]) {
+fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &Upstream<'_, A>, dlogits: &mut [A]) {
     let classes = terms.classes;
     chunks_mut(dlogits, classes, COST, |at, dlogits| {
         lanes::<A, _>(
@@ -165,7 +192,7 @@ fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A]
             || {
                 for (r, dx) in (at / classes..).zip(dlogits.chunks_exact_mut(classes)) {
                     match terms.class(labels[r]) {
-                        Some(t) => terms.grad(&logits[r * classes..][..classes], t, g[r], dx),
+                        Some(t) => terms.grad(&logits[r * classes..][..classes], t, g.of(r), dx),
                         None => dx.fill(A::ZERO),
                     }
                 }
@@ -174,7 +201,7 @@ fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A]
     });
 }
 
-fn gradient_in_place<A: Real>(terms: &Terms<'_, A>, labels: &[i32], g: &[A], logits: &mut [A]) {
+fn gradient_in_place<A: Real>(terms: &Terms<'_, A>, labels: &[i32], g: &Upstream<'_, A>, logits: &mut [A]) {
     let classes = terms.classes;
     chunks_mut(logits, classes, COST, |at, logits| {
         lanes::<A, _>(
@@ -182,7 +209,7 @@ fn gradient_in_place<A: Real>(terms: &Terms<'_, A>, labels: &[i32], g: &[A], log
             || {
                 for (r, x) in (at / classes..).zip(logits.chunks_exact_mut(classes)) {
                     match terms.class(labels[r]) {
-                        Some(t) => terms.grad_in_place(t, g[r], x),
+                        Some(t) => terms.grad_in_place(t, g.of(r), x),
                         None => x.fill(A::ZERO),
                     }
                 }
@@ -228,6 +255,29 @@ impl LossOps for Cpu {
         Ok(())
     }
 
+    fn cross_entropy_mean(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &CpuBuffer,
+        labels: &CpuBuffer,
+        class_weights: Option<&CpuBuffer>,
+        loss: &mut CpuBuffer,
+        total: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_mean(self, p, logits, labels, class_weights, loss, total)?;
+        let rows = p.rows as usize;
+        let (mut losses, mut weights) = (self.scratch(loss.dtype(), rows)?, self.scratch(loss.dtype(), rows)?);
+        self.cross_entropy(p, logits, labels, class_weights, &mut losses, &mut weights)?;
+        let (sum, _) = ReduceParams::new("cross_entropy", Reduce::Sum, &Shape::new(&[rows])?, &[], false)?;
+        self.reduce(&sum, &losses, loss)?;
+        self.reduce(&sum, &weights, total)?;
+        match loss.dtype() {
+            DType::F64 => loss.as_mut_slice::<f64>()[0] /= total.as_slice::<f64>()[0],
+            _ => loss.as_mut_slice::<f32>()[0] /= total.as_slice::<f32>()[0],
+        }
+        Ok(())
+    }
+
     fn cross_entropy_grad(
         &self,
         p: &CrossEntropyParams,
@@ -235,17 +285,17 @@ impl LossOps for Cpu {
         labels: &CpuBuffer,
         class_weights: Option<&CpuBuffer>,
         g: &CpuBuffer,
+        total: Option<&CpuBuffer>,
         dlogits: &mut CpuBuffer,
     ) -> Result<()> {
-        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
-        debug_assert_eq!((logits.len(), labels.len()), (dlogits.len(), g.len()));
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, total, dlogits)?;
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
             let logits = Upcast::new::<T>(self, logits)?;
             let class_weights = class_weights.map(|w| Upcast::new::<T>(self, w)).transpose()?;
             let terms = Terms::new(p, class_weights.as_ref().map(Upcast::slice));
             write_upcast::<T>(self, dlogits, |dlogits| {
-                gradient(&terms, logits.slice(), labels, g.as_slice(), dlogits);
+                gradient(&terms, logits.slice(), labels, &Upstream::new(g, total), dlogits);
                 Ok(())
             })
         })
@@ -258,16 +308,17 @@ impl LossOps for Cpu {
         labels: &CpuBuffer,
         class_weights: Option<&CpuBuffer>,
         g: &CpuBuffer,
+        total: Option<&CpuBuffer>,
     ) -> Result<()> {
-        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g, total)?;
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
             let class_weights = class_weights.map(|w| Upcast::new::<T>(self, w)).transpose()?;
             let terms = Terms::new(p, class_weights.as_ref().map(Upcast::slice));
             match Upcast::new::<T>(self, logits)? {
-                Upcast::Same(_) => gradient_in_place(&terms, labels, g.as_slice(), logits.as_mut_slice()),
+                Upcast::Same(_) => gradient_in_place(&terms, labels, &Upstream::new(g, total), logits.as_mut_slice()),
                 Upcast::Copy(mut wide) => {
-                    gradient_in_place(&terms, labels, g.as_slice(), wide.as_mut_slice());
+                    gradient_in_place(&terms, labels, &Upstream::new(g, total), wide.as_mut_slice());
                     let wide = wide.as_slice::<<T as Float>::Acc>();
                     chunks_mut(logits.as_mut_slice::<T>(), 1, 1, |at, x| from_acc(&wide[at..at + x.len()], x));
                 }

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy: a launch for the losses, and one for their gradient.
+//! Softmax cross-entropy: a launch for the losses and their mean, and one for their gradient.
 //!
 //! | classes   | kernel        | where a row is            |
 //! |-----------|---------------|---------------------------|
@@ -12,7 +12,7 @@ use crate::buffer::maybe;
 use crate::launch::blocks;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{PerFloat, loss as kernels};
 
@@ -38,7 +38,7 @@ impl Cuda {
         kernels: &ByClasses,
         p: &CrossEntropyParams,
         logits: &CudaBuffer,
-        between: [Arg<'_>; 4],
+        between: &[Arg<'_>],
     ) -> Result<()> {
         let (kernel, rows) = match p.classes {
             0..=32 => (kernels[0], 8),
@@ -48,19 +48,11 @@ impl Cuda {
         };
         let hard = (1.0 - p.smoothing) as f32;
         let soft = (p.smoothing / p.classes as f64) as f32;
-        let [labels, weights, a, b] = between;
-        let args = [
-            Arg::value(p),
-            logits.arg(),
-            labels,
-            weights,
-            a,
-            b,
-            Arg::value(&hard),
-            Arg::value(&soft),
-            self.fault(),
-        ];
-        let geometry = blocks("cross_entropy", p.rows.div_ceil(rows))?;
+        let mut args = vec![Arg::value(p), logits.arg()];
+        args.extend_from_slice(between);
+        args.extend([Arg::value(&hard), Arg::value(&soft), self.fault()]);
+        // The last block ends the mean, also of no rows.
+        let geometry = blocks("cross_entropy", p.rows.div_ceil(rows).max(1))?;
         self.launch(instance(kernel, logits.dtype()), geometry, &args)
     }
 }
@@ -76,8 +68,38 @@ impl LossOps for Cuda {
         weight: &mut CudaBuffer,
     ) -> Result<()> {
         checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
-        let between = [labels.arg(), maybe(class_weights), loss.out(), weight.out()];
-        self.cross_entropy_by(&LOSS, p, logits, between)
+        let between = [
+            labels.arg(),
+            maybe(class_weights),
+            loss.out(),
+            weight.out(),
+            maybe(None),
+            maybe(None),
+        ];
+        self.cross_entropy_by(&LOSS, p, logits, &between)
+    }
+
+    fn cross_entropy_mean(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &CudaBuffer,
+        labels: &CudaBuffer,
+        class_weights: Option<&CudaBuffer>,
+        loss: &mut CudaBuffer,
+        total: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_mean(self, p, logits, labels, class_weights, loss, total)?;
+        let rows = p.rows as usize;
+        let (mut losses, mut weights) = (self.scratch(DType::F32, rows)?, self.scratch(DType::F32, rows)?);
+        let between = [
+            labels.arg(),
+            maybe(class_weights),
+            losses.out(),
+            weights.out(),
+            loss.out(),
+            total.out(),
+        ];
+        self.cross_entropy_by(&LOSS, p, logits, &between)
     }
 
     fn cross_entropy_grad(
@@ -87,11 +109,12 @@ impl LossOps for Cuda {
         labels: &CudaBuffer,
         class_weights: Option<&CudaBuffer>,
         g: &CudaBuffer,
+        total: Option<&CudaBuffer>,
         dlogits: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
-        let between = [labels.arg(), maybe(class_weights), g.arg(), dlogits.out()];
-        self.cross_entropy_by(&GRAD, p, logits, between)
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, total, dlogits)?;
+        let between = [labels.arg(), maybe(class_weights), g.arg(), maybe(total), dlogits.out()];
+        self.cross_entropy_by(&GRAD, p, logits, &between)
     }
 
     fn cross_entropy_grad_in_place(
@@ -101,10 +124,11 @@ impl LossOps for Cuda {
         labels: &CudaBuffer,
         class_weights: Option<&CudaBuffer>,
         g: &CudaBuffer,
+        total: Option<&CudaBuffer>,
     ) -> Result<()> {
-        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g, total)?;
         let logits = &*logits;
-        let between = [labels.arg(), maybe(class_weights), g.arg(), logits.arg()];
-        self.cross_entropy_by(&GRAD, p, logits, between)
+        let between = [labels.arg(), maybe(class_weights), g.arg(), maybe(total), logits.arg()];
+        self.cross_entropy_by(&GRAD, p, logits, &between)
     }
 }

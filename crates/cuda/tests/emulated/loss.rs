@@ -45,8 +45,12 @@ fn any_number_of_classes() {
                     let (g, mut dx) = (tensor(b, DType::F32, &upstream), space(b, dtype, rows * classes));
                     let w = weighted.then_some(&w);
                     b.cross_entropy(&p, &x, &labels, w, &mut loss, &mut weight)?;
-                    b.cross_entropy_grad(&p, &x, &labels, w, &g, &mut dx)?;
-                    out(b, &[&loss, &weight, &dx])
+                    b.cross_entropy_grad(&p, &x, &labels, w, &g, None, &mut dx)?;
+                    let (mut mean, mut total) = (space(b, DType::F32, 1), space(b, DType::F32, 1));
+                    let (g, mut of_mean) = (tensor(b, DType::F32, &[1.5]), space(b, dtype, rows * classes));
+                    b.cross_entropy_mean(&p, &x, &labels, w, &mut mean, &mut total)?;
+                    b.cross_entropy_grad(&p, &x, &labels, w, &g, Some(&total), &mut of_mean)?;
+                    out(b, &[&loss, &weight, &dx, &mean, &total, &of_mean])
                 });
                 assert_near(&format!("{p:?}"), 8.0, &results);
             }
@@ -74,7 +78,7 @@ fn labels_out_of_range() {
                 space(&cuda, DType::F32, 3 * classes),
             );
             let loss = cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight);
-            let gradient = cuda.cross_entropy_grad(&p, &x, &labels, None, &g, &mut dx);
+            let gradient = cuda.cross_entropy_grad(&p, &x, &labels, None, &g, None, &mut dx);
             let want = Error::IndexOutOfRange {
                 op: "cross_entropy",
                 index: i64::from(bad),

@@ -23,6 +23,23 @@ impl<B: Backend> LossOps for Profiled<B> {
         })
     }
 
+    fn cross_entropy_mean(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &B::Buffer,
+        labels: &B::Buffer,
+        class_weights: Option<&B::Buffer>,
+        loss: &mut B::Buffer,
+        total: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::cross_entropy_mean(self, p, logits, labels, class_weights, loss, total)?;
+        let read = bytes(logits) + bytes(labels) + optional(class_weights);
+        let cost = moved(read + bytes(loss) + bytes(total));
+        self.op("cross_entropy", cost, elements(logits), |b| {
+            b.cross_entropy_mean(p, logits, labels, class_weights, loss, total)
+        })
+    }
+
     fn cross_entropy_grad(
         &self,
         p: &CrossEntropyParams,
@@ -30,15 +47,16 @@ impl<B: Backend> LossOps for Profiled<B> {
         labels: &B::Buffer,
         class_weights: Option<&B::Buffer>,
         g: &B::Buffer,
+        total: Option<&B::Buffer>,
         dlogits: &mut B::Buffer,
     ) -> Result<()> {
-        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, total, dlogits)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
         self.op(
             "cross_entropy_grad",
             moved(read + bytes(dlogits)),
             elements(logits),
-            |b| b.cross_entropy_grad(p, logits, labels, class_weights, g, dlogits),
+            |b| b.cross_entropy_grad(p, logits, labels, class_weights, g, total, dlogits),
         )
     }
 
@@ -49,12 +67,13 @@ impl<B: Backend> LossOps for Profiled<B> {
         labels: &B::Buffer,
         class_weights: Option<&B::Buffer>,
         g: &B::Buffer,
+        total: Option<&B::Buffer>,
     ) -> Result<()> {
-        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g)?;
+        checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g, total)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
         let cost = moved(read + bytes(logits));
         self.op("cross_entropy_grad", cost, elements(logits), |b| {
-            b.cross_entropy_grad_in_place(p, logits, labels, class_weights, g)
+            b.cross_entropy_grad_in_place(p, logits, labels, class_weights, g, total)
         })
     }
 }

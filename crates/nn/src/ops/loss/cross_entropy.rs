@@ -41,13 +41,15 @@ impl<B: Backend> Default for CrossEntropyOptions<'_, B> {
     }
 }
 
-/// The rule of the fused loss, whose output is the loss of each row in the accumulation dtype: so a loss scale is part of the
-/// incoming gradient before the gradient of half-precision logits is rounded.
+/// The rule of the fused loss, whose output is the loss of each row, or their mean, in the accumulation dtype: so a loss scale is part of
+/// the incoming gradient before the gradient of half-precision logits is rounded.
 struct CrossEntropy<B: Backend> {
     /// Taken by the last backward pass, which writes the gradient over them where nobody else has them.
     logits: Mutex<Option<Tensor<B>>>,
     labels: Indices<B>,
     weight: Option<Tensor<B>>,
+    /// What the mean has been divided by.
+    total: Option<Tensor<B>>,
     p: CrossEntropyParams,
 }
 
@@ -63,7 +65,11 @@ impl<B: Backend> Rule<B> for CrossEntropy<B> {
         };
         if is_grad_enabled() {
             return vjp(&[&x], cx.grad, |t| {
-                Ok(composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)?.0)
+                let (loss, weight) = composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)?;
+                match self.total {
+                    Some(_) => Reduction::Mean.weighted(&loss, &weight),
+                    None => Ok(loss),
+                }
             });
         }
         let tracked = x;
@@ -75,12 +81,13 @@ impl<B: Backend> Rule<B> for CrossEntropy<B> {
             self.weight.as_ref().map(Tensor::buffer),
             cx.grad.buffer(),
         );
+        let total = self.total.as_ref().map(Tensor::buffer);
         if last && Arc::strong_count(x.memory()) == 1 {
-            backend.cross_entropy_grad_in_place(&self.p, x.buffer_mut()?, labels, weight, g)?;
+            backend.cross_entropy_grad_in_place(&self.p, x.buffer_mut()?, labels, weight, g, total)?;
             return Ok(vec![Some(x)]);
         }
         let mut dx = x.alloc_like(*x.shape())?;
-        backend.cross_entropy_grad(&self.p, x.buffer(), labels, weight, g, &mut dx)?;
+        backend.cross_entropy_grad(&self.p, x.buffer(), labels, weight, g, total, &mut dx)?;
         Ok(vec![Some(Tensor::from_buffer(&backend, dx, *x.shape()))])
     }
 }
@@ -239,25 +246,30 @@ impl<B: Backend> Tensor<B> {
             let (loss, weight) = composed(self, labels, options.weight, &p)?;
             return narrowed(&options.reduction.weighted(&loss, &weight)?, self);
         }
-        let rows = *labels.shape();
-        let alloc = || self.backend().alloc(acc_dtype(self.dtype()), rows.size());
-        let (mut loss, mut weight) = (alloc()?, alloc()?);
-        self.backend().cross_entropy(
-            &p,
-            self.buffer(),
-            labels.buffer(),
-            options.weight.map(Tensor::buffer),
-            &mut loss,
-            &mut weight,
-        )?;
-        let loss = Tensor::from_buffer(self.backend(), loss, rows).record(OP, &[self], || CrossEntropy {
+        let rule = |total: Option<Tensor<B>>| CrossEntropy {
             logits: Mutex::new(Some(self.clone())),
             labels: labels.clone(),
             weight: options.weight.cloned(),
+            total,
             p,
-        });
-        let weight = Tensor::from_buffer(self.backend(), weight, rows);
-        narrowed(&options.reduction.weighted(&loss, &weight)?, self)
+        };
+        let (backend, mean) = (self.backend(), options.reduction == Reduction::Mean);
+        let shape = if mean { Shape::scalar() } else { *labels.shape() };
+        let alloc = || backend.alloc(acc_dtype(self.dtype()), shape.size());
+        let (mut loss, mut weight) = (alloc()?, alloc()?);
+        let (x, labels) = (self.buffer(), labels.buffer());
+        let class_weights = options.weight.map(Tensor::buffer);
+        if mean {
+            backend.cross_entropy_mean(&p, x, labels, class_weights, &mut loss, &mut weight)?;
+        } else {
+            backend.cross_entropy(&p, x, labels, class_weights, &mut loss, &mut weight)?;
+        }
+        let [loss, weight] = [loss, weight].map(|buffer| Tensor::from_buffer(backend, buffer, shape));
+        let loss = loss.record(OP, &[self], || rule(mean.then(|| weight.clone())));
+        match mean {
+            true => narrowed(&loss, self),
+            false => narrowed(&options.reduction.weighted(&loss, &weight)?, self),
+        }
     }
 
     /// Cross-entropy of logits `[…, C]` and target distributions of the same shape (`torch.nn.functional.cross_entropy`

@@ -35,16 +35,28 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
             |on: &B, p, [x, labels, w, loss, weight]| on.cross_entropy(p, x, labels, Some(w), loss, weight),
         )),
         of_loss(call(
+            "cross_entropy_mean",
+            loss,
+            [(F32, 12), (I32, 3), (F32, 4), (F32, 1), (F32, 1)],
+            |on: &B, p, [x, labels, w, loss, total]| on.cross_entropy_mean(p, x, labels, Some(w), loss, total),
+        )),
+        of_loss(call(
+            "cross_entropy_grad",
+            loss,
+            [(F32, 12), (I32, 3), (F32, 4), (F32, 1), (F32, 1), (F32, 12)],
+            |on: &B, p, [x, labels, w, g, total, dx]| on.cross_entropy_grad(p, x, labels, Some(w), g, Some(total), dx),
+        )),
+        of_loss(call(
             "cross_entropy_grad",
             loss,
             [(F32, 12), (I32, 3), (F32, 4), (F32, 3), (F32, 12)],
-            |on: &B, p, [x, labels, w, g, dx]| on.cross_entropy_grad(p, x, labels, Some(w), g, dx),
+            |on: &B, p, [x, labels, w, g, dx]| on.cross_entropy_grad(p, x, labels, Some(w), g, None, dx),
         )),
         of_loss(call(
             "cross_entropy_grad_in_place",
             loss,
             [(F32, 12), (I32, 3), (F32, 4), (F32, 3)],
-            |on: &B, p, [x, labels, w, g]| on.cross_entropy_grad_in_place(p, x, labels, Some(w), g),
+            |on: &B, p, [x, labels, w, g]| on.cross_entropy_grad_in_place(p, x, labels, Some(w), g, None),
         )),
         of_random(call("random", random, [(I32, 1), (F32, 5)], |on: &B, p, [s, y]| {
             on.random(p, s, y)
