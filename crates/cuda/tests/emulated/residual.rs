@@ -215,6 +215,7 @@ fn any_number_of_rows() {
         step: cuda.upload(&[9i32]).unwrap(),
         affine: [(); 2].map(|()| empty::<_, f32>(&cuda, 1032)),
         g: empty::<_, f32>(&cuda, 2064),
+        more: empty::<_, f32>(&cuda, 2064),
         sum: empty::<_, f32>(&cuda, 2064),
         s: empty::<_, f32>(&cuda, 2064),
         n: empty::<_, f32>(&cuda, 2064),
