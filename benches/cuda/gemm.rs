@@ -109,7 +109,9 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     p.activation = Activation::Relu as u32;
     let (x, w) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, n * k)?);
     let (bias, mut y) = (random(cuda, 2, dtype, n)?, cuda.alloc(dtype, shape.size())?);
-    bench.measure(cuda, &id, "auto", cost, || cuda.linear(&p, &x, &w, Some(&bias), &mut y))
+    bench.measure(cuda, &id, "auto", cost, || {
+        cuda.linear(&p, &x, &w, Some(&bias), None, &mut y)
+    })
 }
 
 /// The variants with the precision of `kind`, with k in one part. The two slowest are measured only up to 2·2048³ operations,

@@ -18,15 +18,20 @@
 //   matmul_reduce  32         0        8       64, 100 %
 #include "matmul.cuh"
 
-// The fused end of a product.
+// The fused end of a product: the result that is element `i` of C.
 template <typename T>
-__device__ __forceinline__ T finish(const MatmulParams &p, const T *__restrict__ bias, u64 col, float sum) {
-    return from_acc<T>(activate(p.activation, bias ? sum + to_acc(bias[col]) : sum));
+__device__ __forceinline__ T finish(const MatmulParams &p, const T *__restrict__ bias, T *__restrict__ kept,
+                                    const T *__restrict__ slope_at, u64 i, u64 col, float sum) {
+    if (slope_at) return from_acc<T>(activate_grad(p.activation, to_acc(slope_at[i]), to_acc(from_acc<T>(sum))));
+    if (bias) sum += to_acc(bias[col]);
+    if (kept) kept[i] = from_acc<T>(sum);
+    return from_acc<T>(activate_sum<T>(p.activation, sum));
 }
 
 template <typename T>
 __device__ __forceinline__ void naive(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
-                                      const T *__restrict__ bias, T *__restrict__ c, u64 len) {
+                                      const T *__restrict__ bias, T *__restrict__ kept,
+                                      const T *__restrict__ slope_at, T *__restrict__ c, u64 len) {
     u64 i = block_number() * blockDim.x + threadIdx.x;
     if (i >= len) return;
     u64 col = i % p.n, row = i / p.n % p.m, batch = i / p.n / p.m;
@@ -35,7 +40,7 @@ __device__ __forceinline__ void naive(const MatmulParams &p, const T *__restrict
     u64 a_step = p.trans_a ? p.m : 1, b_step = p.trans_b ? 1 : p.n;
     float sum = 0.0f;
     for (u64 l = 0; l < p.k; ++l) sum += to_acc(a[l * a_step]) * to_acc(b[l * b_step]);
-    c[i] = finish(p, bias, col, sum);
+    c[i] = finish(p, bias, kept, slope_at, i, col, sum);
 }
 
 // Side of a tile. A row of it is a warp, and 33 floats of shared memory, so that a column of it lies in 32 banks too.
@@ -43,7 +48,8 @@ constexpr int TILE = 32;
 
 template <typename T>
 __device__ __forceinline__ void tiled(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
-                                      const T *__restrict__ bias, T *__restrict__ c, const Cut &cut) {
+                                      const T *__restrict__ bias, T *__restrict__ kept,
+                                      const T *__restrict__ slope_at, T *__restrict__ c, const Cut &cut) {
     __shared__ float as[TILE][TILE + 1]; // [row][k]
     __shared__ float bs[TILE][TILE + 1]; // [k][column]
     u64 number = block_number();
@@ -69,17 +75,19 @@ __device__ __forceinline__ void tiled(const MatmulParams &p, const T *__restrict
         __syncthreads();
     }
     u64 row = at.row + y, col = at.col + x;
-    if (row < p.m && col < p.n) c[at.out + row * p.n + col] = finish(p, bias, col, sum);
+    u64 i = at.out + row * p.n + col;
+    if (row < p.m && col < p.n) c[i] = finish(p, bias, kept, slope_at, i, col, sum);
 }
 
 template <typename T>
 __device__ __forceinline__ void reduce(const MatmulParams &p, const float *__restrict__ parts,
-                                       const T *__restrict__ bias, T *__restrict__ c, u64 len, u32 splits) {
+                                       const T *__restrict__ bias, T *__restrict__ kept,
+                                       const T *__restrict__ slope_at, T *__restrict__ c, u64 len, u32 splits) {
     u64 i = block_number() * blockDim.x + threadIdx.x;
     if (i >= len) return;
     float sum = 0.0f;
     for (u32 s = 0; s < splits; ++s) sum += parts[s * len + i];
-    c[i] = finish(p, bias, i % p.n, sum);
+    c[i] = finish(p, bias, kept, slope_at, i, i % p.n, sum);
 }
 
 // The sums of the parts of linear_weight_grad: `len` elements of dw, then those of db [m].
@@ -101,18 +109,21 @@ __device__ __forceinline__ void weight_grad_reduce(const float *__restrict__ par
 #define MATMUL(suffix, T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         matmul_naive_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                        \
-                              const T *__restrict__ bias, T *__restrict__ c, u64 len) {                                \
-        naive<T>(p, a, b, bias, c, len);                                                                               \
+                              const T *__restrict__ bias, T *__restrict__ kept, const T *__restrict__ slope_at,        \
+                              T *__restrict__ c, u64 len) {                                                            \
+        naive<T>(p, a, b, bias, kept, slope_at, c, len);                                                               \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(1024, 1)                                                                 \
         matmul_tiled_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                        \
-                              const T *__restrict__ bias, T *__restrict__ c, Cut cut) {                                \
-        tiled<T>(p, a, b, bias, c, cut);                                                                               \
+                              const T *__restrict__ bias, T *__restrict__ kept, const T *__restrict__ slope_at,        \
+                              T *__restrict__ c, Cut cut) {                                                            \
+        tiled<T>(p, a, b, bias, kept, slope_at, c, cut);                                                               \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         matmul_reduce_##suffix(MatmulParams p, const float *__restrict__ parts, const T *__restrict__ bias,            \
-                               T *__restrict__ c, u64 len, u32 splits) {                                               \
-        reduce<T>(p, parts, bias, c, len, splits);                                                                     \
+                               T *__restrict__ kept, const T *__restrict__ slope_at, T *__restrict__ c, u64 len,       \
+                               u32 splits) {                                                                           \
+        reduce<T>(p, parts, bias, kept, slope_at, c, len, splits);                                                     \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         linear_weight_grad_reduce_##suffix(const float *__restrict__ parts, const float *__restrict__ bias_parts,      \

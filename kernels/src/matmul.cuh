@@ -1,7 +1,10 @@
 // Shared by the variants of the matrix product: parameters, the part of the result that a block computes, and the epilogue.
 //
 //   C[b] = f(op(A[b])·op(B[b]) + bias),  A [m, k] (stored [k, m] when trans_a), B [k, n] (stored [n, k] when trans_b),
-//   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end.
+//   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end, and one before an
+//   f whose gradient reads its input. `kept` [m, n], if it is not null, gets that input.
+//   With `slope_at` [m, n] (and no bias), C is the product, rounded, times the slope of f: its input there, or its result where
+//   the gradient reads that.
 #pragma once
 
 #include "common/activation.cuh"
@@ -79,19 +82,41 @@ template <typename T> __device__ __forceinline__ bool rows_aligned(const T *p, u
     return (((u64)p | (ld * sizeof(T))) & (u64)(bytes - 1)) == 0;
 }
 
+// Drops the first of four elements and takes another as the last: a loop over them that is not unrolled needs no index.
+template <typename T> __device__ __forceinline__ void shift(Few<T, 4> &few, T last) {
+    few = {few.v[1], few.v[2], few.v[3], last};
+}
+
 // Bias and activation of up to four neighbouring results, and their way to memory. `v`: their sums in shared memory, 16
 // bytes; `row` and `col`: where the first lies in C, which may be outside.
 template <typename T>
 __device__ __forceinline__ void write_four(const MatmulParams &p, const Place &at, const T *__restrict__ bias,
-                                           T *__restrict__ c, float *__restrict__ parts, u64 row, u64 col, float *v) {
-    const bool vector = p.n % 4 == 0; // C's and the parts' allocations start aligned
+                                           T *__restrict__ c, float *__restrict__ parts, u64 row, u64 col, float *v,
+                                           T *__restrict__ kept = nullptr, const T *__restrict__ slope_at = nullptr) {
+    const bool vector = p.n % 4 == 0; // the allocations of all results start aligned
     if (row >= p.m || col >= p.n) return;
     int count = (int)min(p.n - col, (u64)4);
-    if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
-#pragma unroll 1
-        for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? to_acc(bias[col + e]) : 0.0f));
-    }
     u64 to = at.out + row * p.n + col;
+    if (!parts && slope_at) {
+        Few<T, 4> x = {};
+        if (vector) x = *reinterpret_cast<const Few<T, 4> *>(slope_at + to);
+#pragma unroll 1
+        for (int e = 0; e < count; ++e) {
+            T first = vector ? x.v[0] : slope_at[to + e];
+            v[e] = activate_grad(p.activation, to_acc(first), to_acc(from_acc<T>(v[e])));
+            shift(x, first);
+        }
+    } else if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
+        Few<T, 4> x = {};
+#pragma unroll 1
+        for (int e = 0; e < count; ++e) {
+            float sum = v[e] + (bias ? to_acc(bias[col + e]) : 0.0f);
+            shift(x, from_acc<T>(sum));
+            if (kept && !vector) kept[to + e] = x.v[3];
+            v[e] = activate_sum<T>(p.activation, sum);
+        }
+        if (kept && vector) *reinterpret_cast<Few<T, 4> *>(kept + to) = x;
+    }
     if (parts) {
         if (vector) *reinterpret_cast<float4 *>(parts + to) = *reinterpret_cast<const float4 *>(v);
         else
@@ -110,11 +135,13 @@ __device__ __forceinline__ void write_four(const MatmulParams &p, const Place &a
 // __syncthreads() before and after.
 template <typename T, int HEIGHT, int WIDTH, int STRIDE, int THREADS, typename RowOf>
 __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const Place &at, const T *__restrict__ bias,
-                                      T *__restrict__ c, float *__restrict__ parts, RowOf row_of) {
+                                      T *__restrict__ kept, const T *__restrict__ slope_at, T *__restrict__ c,
+                                      float *__restrict__ parts, RowOf row_of) {
 #pragma unroll 1
     for (int i = threadIdx.x; i < HEIGHT * WIDTH / 4; i += THREADS) {
         int r = i / (WIDTH / 4), q = i % (WIDTH / 4) * 4;
-        write_four(p, at, bias, c, parts, at.row + row_of(r), at.col + q, stage + r * STRIDE + q);
+        write_four(p, at, bias, c, parts, at.row + row_of(r), at.col + q, stage + r * STRIDE + q, kept,
+                   slope_at);
     }
 }
 
@@ -128,7 +155,8 @@ template <int ROWS, int COLUMNS> __device__ __forceinline__ u64 batches_of(const
 // rest(place) adds up what else there is, by the blocks that have a place.
 template <typename T, int ROWS, int COLUMNS, int THREADS, typename Rest>
 __device__ __forceinline__ void add_parts(const MatmulParams &p, const Cut &cut, const T *__restrict__ bias,
-                                          T *__restrict__ c, float *parts, float *memory, Rest rest) {
+                                          T *__restrict__ c, float *parts, float *memory, Rest rest,
+                                          T *__restrict__ kept = nullptr, const T *__restrict__ slope_at = nullptr) {
     if (cut.sharers == 0) return;
     const u64 number = block_number_again(), batches = batches_of<ROWS, COLUMNS>(p, cut);
     Place at = place<ROWS, COLUMNS>(p, cut, number);
@@ -163,6 +191,6 @@ __device__ __forceinline__ void add_parts(const MatmulParams &p, const Cut &cut,
             }
         }
         *reinterpret_cast<float4 *>(v) = sum;
-        write_four(p, at, bias, c, (float *)nullptr, row, col, v);
+        write_four(p, at, bias, c, (float *)nullptr, row, col, v, kept, slope_at);
     }
 }

@@ -2,15 +2,17 @@
 // for: y = f(x·Wᵀ + bias) with x [m, k], W [n, k], and its gradients in one launch.
 //
 // linear_few: a warp has a column of y, a row of W. Its lanes go along k by 16 bytes, multiply by the same elements of all m rows of x,
-//   which other warps have brought to the caches, and join their sums by shuffles. W is read once, and no sum is in parts.
+//   which other warps have brought to the caches, and join their sums by shuffles. W is read once, and no sum is in parts. `kept`
+//   [m, n] gets the inputs of f.
 //   Geometry: 256 threads, grid ceil(n / 8).
 // linear_grad_few: dW = gᵀ·x, db = Σ g and dx = g·W, where g is zero where y ≤ 0 if y, the result of a ReLU, is given. The first
 //   `weight_blocks` blocks have a row of dW a warp; the others have 128 columns of dx (64 for 8 rows), of which each warp adds
-//   up every eighth row of W, and the sums of the eight warps are joined in their order.
+//   up every eighth row of W, and the sums of the eight warps are joined in their order. If `slope_at` [m, k] is given, dx is
+//   rounded and multiplied by the slope there of the activation `slope`, of which x is the result (matmul.cuh).
 //   Geometry: 256 threads, grid weight_blocks + ceil(k / 128) (64 for 8 rows); weight_blocks is ceil(n / 8), or 0 if dW and db are null; the rest is
 //   left out if dx is null.
 //
-// Contract: 1 ≤ m ≤ ROWS of the kernel's name, no batch, trans_a 0, trans_b 1. bias, y, dx, dw and db may be null.
+// Contract: 1 ≤ m ≤ ROWS of the kernel's name, no batch, trans_a 0, trans_b 1. bias, kept, y, slope_at, dx, dw and db may be null.
 #include "common/vector.cuh"
 #include "common/warp.cuh"
 #include "matmul.cuh"
@@ -19,7 +21,7 @@ constexpr int WARPS = 8;
 
 template <int V, typename T, int ROWS>
 __device__ __forceinline__ void forward(const MatmulParams &p, const T *__restrict__ x, const T *__restrict__ w,
-                                        const T *__restrict__ bias, T *__restrict__ y) {
+                                        const T *__restrict__ bias, T *__restrict__ kept, T *__restrict__ y) {
     const int lane = threadIdx.x % WARP;
     const u64 column = (u64)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (column >= p.n) return;
@@ -49,7 +51,8 @@ __device__ __forceinline__ void forward(const MatmulParams &p, const T *__restri
     }
     if (lane >= m) return;
     if (bias) mine += to_acc(bias[column]);
-    y[lane * p.n + column] = from_acc<T>(activate(p.activation, mine));
+    if (kept) kept[lane * p.n + column] = from_acc<T>(mine);
+    y[lane * p.n + column] = from_acc<T>(activate_sum<T>(p.activation, mine));
 }
 
 // g of row r and column n, before the ReLU.
@@ -95,7 +98,8 @@ __device__ __forceinline__ void weight_gradient(const MatmulParams &p, const T *
 
 template <bool WHOLE, int COLUMNS, typename T, int ROWS>
 __device__ __forceinline__ void data_gradient(const MatmulParams &p, u64 block, const T *__restrict__ w,
-                                              const T *__restrict__ y, const T *__restrict__ g, T *__restrict__ dx) {
+                                              const T *__restrict__ y, const T *__restrict__ slope_at, u32 slope,
+                                              const T *__restrict__ g, T *__restrict__ dx) {
     __shared__ float joined[WARPS][WARP * COLUMNS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int m = (int)p.m;
@@ -131,15 +135,18 @@ __device__ __forceinline__ void data_gradient(const MatmulParams &p, u64 block, 
             float sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < WARPS; ++i) sum += joined[i][threadIdx.x];
-            dx[r * p.k + column] = from_acc<T>(sum);
+            const u64 at = r * p.k + column;
+            if (slope_at) sum = activate_grad(slope, to_acc(slope_at[at]), to_acc(from_acc<T>(sum)));
+            dx[at] = from_acc<T>(sum);
         }
     }
 }
 
 template <typename T, int ROWS>
 __device__ __forceinline__ void gradients(const MatmulParams &p, const T *__restrict__ x, const T *__restrict__ w,
-                                          const T *__restrict__ y, const T *__restrict__ g, T *__restrict__ dx,
-                                          T *__restrict__ dw, T *__restrict__ db, u32 weight_blocks) {
+                                          const T *__restrict__ y, const T *__restrict__ slope_at, u32 slope,
+                                          const T *__restrict__ g, T *__restrict__ dx, T *__restrict__ dw,
+                                          T *__restrict__ db, u32 weight_blocks) {
     if (blockIdx.x < weight_blocks) {
         if (p.k % LANES<T> == 0) weight_gradient<LANES<T>, T, ROWS>(p, x, y, g, dw, db);
         else weight_gradient<1, T, ROWS>(p, x, y, g, dw, db);
@@ -148,21 +155,22 @@ __device__ __forceinline__ void gradients(const MatmulParams &p, const T *__rest
     const u64 block = blockIdx.x - weight_blocks;
     // Columns of dx of a lane.
     constexpr int COLUMNS = ROWS > 4 ? 2 : 4;
-    if (p.k % COLUMNS == 0) data_gradient<true, COLUMNS, T, ROWS>(p, block, w, y, g, dx);
-    else data_gradient<false, COLUMNS, T, ROWS>(p, block, w, y, g, dx);
+    if (p.k % COLUMNS == 0) data_gradient<true, COLUMNS, T, ROWS>(p, block, w, y, slope_at, slope, g, dx);
+    else data_gradient<false, COLUMNS, T, ROWS>(p, block, w, y, slope_at, slope, g, dx);
 }
 
 #define FEW(rows, suffix, T)                                                                                           \
     extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2) \
         linear_few##rows##_##suffix(MatmulParams p, const T *__restrict__ x, const T *__restrict__ w,                  \
-                                    const T *__restrict__ bias, T *__restrict__ y) {                                   \
-        if (p.k % LANES<T> == 0) forward<LANES<T>, T, rows>(p, x, w, bias, y);                                         \
-        else forward<1, T, rows>(p, x, w, bias, y);                                                                    \
+                                    const T *__restrict__ bias, T *__restrict__ kept, T *__restrict__ y) {             \
+        if (p.k % LANES<T> == 0) forward<LANES<T>, T, rows>(p, x, w, bias, kept, y);                                   \
+        else forward<1, T, rows>(p, x, w, bias, kept, y);                                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2) linear_grad_few##rows##_##suffix(                        \
         MatmulParams p, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ y,                     \
-        const T *__restrict__ g, T *__restrict__ dx, T *__restrict__ dw, T *__restrict__ db, u32 weight_blocks) {      \
-        gradients<T, rows>(p, x, w, y, g, dx, dw, db, weight_blocks);                                                  \
+        const T *__restrict__ slope_at, u32 slope, const T *__restrict__ g, T *__restrict__ dx, T *__restrict__ dw,    \
+        T *__restrict__ db, u32 weight_blocks) {                                                                       \
+        gradients<T, rows>(p, x, w, y, slope_at, slope, g, dx, dw, db, weight_blocks);                                 \
     }
 #define ENTRIES(suffix, T)                                                                                             \
     FEW(4, suffix, T)                                                                                                  \

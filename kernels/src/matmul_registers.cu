@@ -82,7 +82,8 @@ __device__ __forceinline__ void read4(float *to, const float *from) {
 
 template <typename T, int SIDE, int COLS>
 __device__ __forceinline__ void registers(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
-                                          const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,
+                                          const T *__restrict__ bias, T *__restrict__ kept,
+                                          const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,
                                           const Cut &cut) {
     constexpr int ROWS = 8, ACROSS = SIDE / COLS, THREADS = SIDE / ROWS * ACROSS;
     using Side = Slab<T, SIDE, THREADS>;
@@ -141,24 +142,27 @@ __device__ __forceinline__ void registers(const MatmulParams &p, const T *__rest
                 make_float4(acc[r][4 * h], acc[r][4 * h + 1], acc[r][4 * h + 2], acc[r][4 * h + 3]);
         }
         __syncthreads();
-        drain<T, SIDE / ROWS, SIDE, STRIDE, THREADS>(shared, p, at, bias, c, parts,
+        drain<T, SIDE / ROWS, SIDE, STRIDE, THREADS>(shared, p, at, bias, kept, slope_at, c, parts,
                                                      [r](int i) { return r / 4 * (SIDE / 2) + 4 * i + r % 4; });
         __syncthreads();
     }
-    add_parts<T, SIDE, SIDE, THREADS>(p, cut, bias, c, parts, shared, [](u32) {});
+    add_parts<T, SIDE, SIDE, THREADS>(
+        p, cut, bias, c, parts, shared, [](u32) {}, kept, slope_at);
 }
 
 #define MATMUL_REGISTERS(suffix, T)                                                                                    \
     extern "C" __global__ void __launch_bounds__(256, 2)                                                               \
         matmul_registers_128_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                \
-                                      const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,        \
+                                      const T *__restrict__ bias, T *__restrict__ kept,                                \
+                                      const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,    \
                                       Cut cut) {                                                                       \
-        registers<T, 128, 8>(p, a, b, bias, c, parts, cut);                                                            \
+        registers<T, 128, 8>(p, a, b, bias, kept, slope_at, c, parts, cut);                                            \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128)                                                                  \
         matmul_registers_64_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                 \
-                                     const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,         \
+                                     const T *__restrict__ bias, T *__restrict__ kept,                                 \
+                                     const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,     \
                                      Cut cut) {                                                                        \
-        registers<T, 64, 4>(p, a, b, bias, c, parts, cut);                                                             \
+        registers<T, 64, 4>(p, a, b, bias, kept, slope_at, c, parts, cut);                                             \
     }
 FOR_FLOATS(MATMUL_REGISTERS)

@@ -8,7 +8,8 @@
 //
 // Geometry: matmul_tensor_RxC_*: a warp for every 64×64 of the R×C results of a block, in the smallest tile for 64×32.
 //           grid cut.blocks = splits·batches·ceil(m/R)·ceil(n/C) in x and y (matmul.cu); cut.part a multiple of 32.
-//           C and the partial sums begin at multiples of 16 bytes; A and B of `_any` anywhere.
+//           C, kept, slope_at and the partial sums begin at multiples of 16 bytes; A and B of `_any` anywhere.
+//           Only nt kernels for aligned rows take kept; only nn kernels take slope_at, but for aligned rows not in the smallest tile.
 //           The largest tile has TensorTile128x256::BYTES of dynamic shared memory.
 #pragma once
 
@@ -79,10 +80,11 @@ struct AnyRows : OperandTile<T, K_INNER, RIGHT, Tile> {
     }
 };
 
-// `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on.
-template <typename T, typename Tile, typename A, typename B>
+// `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on. KEEP and SLOPE: whether the kernel has these epilogues.
+template <typename T, typename Tile, typename A, typename B, bool KEEP, bool SLOPE>
 __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
-                                       const T *__restrict__ bias, T *__restrict__ c, float *parts,
+                                       const T *__restrict__ bias, T *__restrict__ kept,
+                                       const T *__restrict__ slope_at, T *__restrict__ c, float *parts,
                                        const Cut &cut, u64 lda, u64 ldb, unsigned char *memory) {
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
@@ -100,10 +102,12 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
     __syncthreads();
     at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
     each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
-        write_four(p, at, bias, c, parts, at.row + row, at.col + column, v);
+        write_four(p, at, bias, c, parts, at.row + row, at.col + column, v, KEEP ? kept : nullptr,
+                   SLOPE ? slope_at : nullptr);
     });
-    add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, cut, bias, c, parts, reinterpret_cast<float *>(memory),
-                                                           [](u32) {});
+    add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(
+        p, cut, bias, c, parts, reinterpret_cast<float *>(memory), [](u32) {}, KEEP ? kept : nullptr,
+        SLOPE ? slope_at : nullptr);
 }
 
 // The gradients of a linear layer: dw = gᵀ·x, a product with A stored [k, m], and db, the sums of A's rows along k. The
@@ -165,15 +169,16 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
 }
 
 // matmul_tensor_TILE_AB_dtype: n for an operand that is not transposed, t for one that is.
-#define MATMUL_TENSOR_KERNEL(tile, name, suffix, T, ta, tb, Rows, blocks, declare)                                     \
+#define MATMUL_TENSOR_KERNEL(tile, name, suffix, T, ta, tb, keep, slope, Rows, blocks, declare)                        \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         matmul_tensor_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,              \
-                                        const T *__restrict__ bias, T *__restrict__ c, float *__restrict__ parts,      \
+                                        const T *__restrict__ bias, T *__restrict__ kept,                              \
+                                        const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,  \
                                         Cut cut) {                                                                     \
         using Tile = TensorTile##tile;                                                                                 \
         declare;                                                                                                       \
-        tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>>(p, a, b, bias, c, parts, cut,              \
-                                                                            ta ? p.m : p.k, tb ? p.k : p.n, memory);   \
+        tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>, keep, slope>(                              \
+            p, a, b, bias, kept, slope_at, c, parts, cut, ta ? p.m : p.k, tb ? p.k : p.n, memory);                     \
     }
 #define LINEAR_WEIGHT_GRAD(tile, suffix, T, blocks, declare)                                                           \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
@@ -186,17 +191,19 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
     }
 #define STATIC_MEMORY __shared__ __align__(1024) unsigned char memory[Tile::BYTES]
 #define DYNAMIC_MEMORY extern __shared__ __align__(1024) unsigned char memory[]
-#define MATMUL_TENSOR(tile, suffix, T, Rows, blocks, declare, any)                                                     \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_nn, suffix, T, false, false, Rows, blocks, declare)                         \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_nt, suffix, T, false, true, Rows, blocks, declare)                          \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_tn, suffix, T, true, false, Rows, blocks, declare)                          \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_tt, suffix, T, true, true, Rows, blocks, declare)
+// Of a linear layer nt is the product itself, which keeps, and nn the gradient of the input, which has slopes. In the smallest
+// tile registers of one or the other would cost the main loop up to 46 instructions.
+#define MATMUL_TENSOR(tile, suffix, T, Rows, keep, slope, blocks, declare, any)                                        \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_nn, suffix, T, false, false, false, slope, Rows, blocks, declare)           \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_nt, suffix, T, false, true, keep, false, Rows, blocks, declare)             \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_tn, suffix, T, true, false, false, false, Rows, blocks, declare)            \
+    MATMUL_TENSOR_KERNEL(tile, tile##any##_tt, suffix, T, true, true, false, false, Rows, blocks, declare)
 #define MATMUL_TENSORS(suffix, T)                                                                                      \
-    MATMUL_TENSOR(128x256, suffix, T, AlignedRows, 1, DYNAMIC_MEMORY, )                                                \
-    MATMUL_TENSOR(128x128, suffix, T, AlignedRows, 2, STATIC_MEMORY, )                                                 \
-    MATMUL_TENSOR(128x64, suffix, T, AlignedRows, 4, STATIC_MEMORY, )                                                  \
-    MATMUL_TENSOR(64x64, suffix, T, AlignedRows, 6, STATIC_MEMORY, )                                                   \
-    MATMUL_TENSOR(64x64, suffix, T, AnyRows, 6, STATIC_MEMORY, _any)                                                   \
+    MATMUL_TENSOR(128x256, suffix, T, AlignedRows, true, true, 1, DYNAMIC_MEMORY, )                                    \
+    MATMUL_TENSOR(128x128, suffix, T, AlignedRows, true, true, 2, STATIC_MEMORY, )                                     \
+    MATMUL_TENSOR(128x64, suffix, T, AlignedRows, true, true, 4, STATIC_MEMORY, )                                      \
+    MATMUL_TENSOR(64x64, suffix, T, AlignedRows, true, false, 6, STATIC_MEMORY, )                                      \
+    MATMUL_TENSOR(64x64, suffix, T, AnyRows, false, true, 6, STATIC_MEMORY, _any)                                      \
     LINEAR_WEIGHT_GRAD(128x256, suffix, T, 1, DYNAMIC_MEMORY)                                                          \
     LINEAR_WEIGHT_GRAD(128x128, suffix, T, 2, STATIC_MEMORY)                                                           \
     LINEAR_WEIGHT_GRAD(128x64, suffix, T, 4, STATIC_MEMORY)                                                            \

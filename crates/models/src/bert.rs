@@ -6,8 +6,8 @@ use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, 
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
-use kiln_nn::layers::{Dropout, Embedding, Gelu, LayerNorm, Linear};
-use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear};
+use kiln_nn::{Activation, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -164,7 +164,6 @@ pub struct BertSelfAttention<B: Backend> {
 #[derive(Clone, Debug, Module)]
 pub struct BertIntermediate<B: Backend> {
     dense: Linear<B>,
-    act: Gelu,
 }
 
 /// A dense layer and dropout, whose result is added to the input of the block and normalised.
@@ -199,7 +198,6 @@ pub struct BertPredictions<B: Backend> {
 #[derive(Clone, Debug, Module)]
 pub struct BertTransform<B: Backend> {
     dense: Linear<B>,
-    act: Gelu,
     #[module(rename = "LayerNorm")]
     norm: LayerNorm<B>,
 }
@@ -251,22 +249,22 @@ impl<B: Backend> Bert<B> {
                     output: output(init, width)?,
                 },
                 intermediate: BertIntermediate {
-                    dense: Linear::new(init, width, config.hidden)?,
-                    act: Gelu,
+                    dense: Linear::builder(width, config.hidden)
+                        .activation(Activation::Gelu)
+                        .build(init)?,
                 },
                 output: output(init, config.hidden)?,
             });
         }
         let mut pooler = BertPooler {
-            dense: Linear::new(init, width, width)?,
+            dense: Linear::builder(width, width).activation(Activation::Tanh).build(init)?,
         };
         pooler.dense.weight.set_trainable(false);
         pooler.dense.bias.iter_mut().for_each(|bias| bias.set_trainable(false));
         let predictions = BertPredictions {
             bias: init.bias(config.vocabulary, &[config.vocabulary, width])?,
             transform: BertTransform {
-                dense: Linear::new(init, width, width)?,
-                act: Gelu,
+                dense: Linear::builder(width, width).activation(Activation::Gelu).build(init)?,
                 norm: norm(init, width)?,
             },
         };
@@ -319,8 +317,8 @@ impl<B: Backend> BertModel<B> {
     /// Ids or kinds that are not i32, not `[N, T]`, or outside of their tables; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
-            let of_layer = |layer: &BertLayer<B>| [&layer.attention.output.dropout, &layer.output.dropout];
-            let dropouts = self.encoder.layer.iter().flat_map(of_layer);
+            let layers = self.encoder.layer.iter();
+            let dropouts = layers.flat_map(|layer| [&layer.attention.output.dropout, &layer.output.dropout]);
             Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
             let mut x = self.embeddings.forward(ids, types)?;
             for layer in &self.encoder.layer {
@@ -397,14 +395,14 @@ impl<B: Backend> Layer<B> for BertSelfAttention<B> {
 
 impl<B: Backend> Layer<B> for BertIntermediate<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.act.forward(&self.dense.forward(x)?)
+        self.dense.forward(x)
     }
 }
 
 impl<B: Backend> Layer<B> for BertPooler<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let first = x.narrow(1, 0, 1)?.squeeze(1)?;
-        self.dense.forward(&first)?.tanh()
+        self.dense.forward(&first)
     }
 }
 
@@ -419,6 +417,6 @@ impl<B: Backend> BertPredictions<B> {
 
 impl<B: Backend> Layer<B> for BertTransform<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.norm.forward_half(&self.act.forward(&self.dense.forward(x)?)?)
+        self.norm.forward_half(&self.dense.forward(x)?)
     }
 }

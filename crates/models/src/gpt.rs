@@ -5,8 +5,8 @@ use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, 
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
-use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear, ResidualStream};
-use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+use kiln_nn::layers::{Embedding, LayerNorm, Linear, ResidualStream};
+use kiln_nn::{Activation, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -102,7 +102,6 @@ pub struct Attention<B: Backend> {
 #[derive(Clone, Debug, Module)]
 pub struct Mlp<B: Backend> {
     c_fc: Linear<B>,
-    gelu: Gelu,
     c_proj: Linear<B>,
 }
 
@@ -157,8 +156,9 @@ impl<B: Backend> Gpt<B> {
                 },
                 ln_2: LayerNorm::new(init, &[width])?,
                 mlp: Mlp {
-                    c_fc: Linear::new(init, width, 4 * width)?,
-                    gelu: Gelu,
+                    c_fc: Linear::builder(width, 4 * width)
+                        .activation(Activation::Gelu)
+                        .build(init)?,
                     c_proj: residual(init, 4 * width)?,
                 },
             });
@@ -243,7 +243,6 @@ impl<B: Backend> Layer<B> for Attention<B> {
 
 impl<B: Backend> Layer<B> for Mlp<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.gelu.forward(&self.c_fc.forward(x)?)?;
-        self.c_proj.forward(&x)
+        self.c_proj.forward(&self.c_fc.forward(x)?)
     }
 }

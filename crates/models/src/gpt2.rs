@@ -6,8 +6,8 @@ use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, 
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
-use kiln_nn::layers::{Dropout, Embedding, GeluTanh, LayerNorm, Linear, ResidualStream};
-use kiln_nn::{Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
+use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear, ResidualStream};
+use kiln_nn::{Activation, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -138,7 +138,6 @@ pub struct Gpt2Attention<B: Backend> {
 #[derive(Clone, Debug, Module)]
 pub struct Gpt2Mlp<B: Backend> {
     c_fc: Linear<B>,
-    act: GeluTanh,
     c_proj: Linear<B>,
     dropout: Dropout<B>,
 }
@@ -195,8 +194,9 @@ impl<B: Backend> Gpt2<B> {
                 },
                 ln_2: LayerNorm::new(init, &[width])?,
                 mlp: Gpt2Mlp {
-                    c_fc: Linear::new(init, width, 4 * width)?,
-                    act: GeluTanh,
+                    c_fc: Linear::builder(width, 4 * width)
+                        .activation(Activation::GeluTanh)
+                        .build(init)?,
                     c_proj: residual(init, 4 * width)?,
                     dropout: Dropout::new(init, dropout)?,
                 },
@@ -246,8 +246,9 @@ impl<B: Backend> Gpt2Transformer<B> {
             }
         };
         trace::scope(self, ids, || {
-            let of_block = |block: &Gpt2Block<B>| [&block.attn.resid_dropout, &block.mlp.dropout];
-            Dropout::count_ahead(self.h.iter().flat_map(of_block).chain([&self.drop]))?;
+            let blocks = self.h.iter();
+            let of_blocks = blocks.flat_map(|block| [&block.attn.resid_dropout, &block.mlp.dropout]);
+            Dropout::count_ahead(of_blocks.chain([&self.drop]))?;
             let positions = self.wpe.weight.narrow(0, 0, length)?;
             let x = self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)?;
             let mut stream = ResidualStream::new(&x);
@@ -301,7 +302,6 @@ impl<B: Backend> Layer<B> for Gpt2Attention<B> {
 
 impl<B: Backend> Layer<B> for Gpt2Mlp<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.act.forward(&self.c_fc.forward(x)?)?;
-        self.c_proj.forward(&x)
+        self.c_proj.forward(&self.c_fc.forward(x)?)
     }
 }

@@ -1,6 +1,7 @@
 //! The differentiable tensor, the node of the op that made it and the rule that differentiates the op. A tensor holds a
 //! node, the node a rule, and a rule's gradients are tensors, so the three types are one file.
 
+mod context;
 mod display;
 mod drop;
 mod half;
@@ -10,6 +11,8 @@ mod recompute;
 mod values;
 mod watched;
 
+pub(crate) use context::Slopes;
+pub use context::{RuleContext, Slope};
 pub use part::Part;
 pub(crate) use values::{require_float, same_dtype};
 
@@ -17,9 +20,9 @@ use crate::array::Array;
 use crate::autograd::is_grad_enabled;
 use crate::memory::Memory;
 use crate::watch;
-use kiln_core::ops::Op;
+use kiln_core::ops::{Activation, Op};
 use kiln_core::{Backend, DType, Result, Scope, Shape};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A contiguous row-major tensor of floats on backend `B`.
@@ -264,16 +267,19 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// True if the rule begins by setting the gradient to zero where the output is not positive, as a ReLU's does. Such a
-    /// rule must skip that if [`RuleContext::relu_masked`] is true.
-    fn has_relu_epilogue(&self) -> bool {
-        false
+    /// The activation that ends the op, if the rule begins by multiplying the gradient by its slope. Such a rule must skip that
+    /// if [`RuleContext::slope_applied`] is true.
+    fn activation(&self) -> Option<Slope<B>> {
+        None
     }
 
-    /// True if the rule, of an op of one input, obeys [`RuleContext::masks_relu`]. The output of a ReLU that only such ops read
-    /// is not kept for the ReLU's rule.
-    fn masks_relu_grad(&self) -> bool {
-        false
+    /// The input whose gradient the rule multiplies by the slope of `f`, if that input is the result of `f` and
+    /// [`RuleContext::slope`] asks for it. A rule that does so only where no gradient of gradients is wanted
+    /// ([`is_grad_enabled`](crate::autograd::is_grad_enabled), which is true when the op is recorded) returns `None` elsewhere:
+    /// then the activation's rule keeps the output that it reads.
+    fn applies_slope(&self, f: Activation) -> Option<usize> {
+        let _ = f;
+        None
     }
 
     /// True if the rule adds up the two gradients of an output that was used twice, where the backward pass does not need their sum:
@@ -304,91 +310,6 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     }
 }
 
-/// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
-///
-/// See the example of [`function`](crate::autograd::function), whose closure is given one.
-pub struct RuleContext<'a, B: Backend> {
-    /// The gradient of the op's output.
-    pub grad: &'a Tensor<B>,
-    more: Option<&'a Tensor<B>>,
-    output: Option<Tensor<B>>,
-    sum: Option<&'a Tensor<B>>,
-    last: bool,
-    needs: &'a [bool],
-    mask: ReluMask,
-}
-
-/// The agreement of two successive rules of the backward pass, by which the first one writes a ReLU's zeros into its own,
-/// smaller gradient and the ReLU's rule skips them.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ReluMask {
-    /// This rule must make the gradient of its input zero where the input is not positive.
-    pub(crate) masks: bool,
-    /// The gradient of this rule's output is already zero where the output is not positive.
-    pub(crate) masked: bool,
-}
-
-impl<B: Backend> RuleContext<'_, B> {
-    /// The op's output, tracked.
-    ///
-    /// # Panics
-    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros are [already in the
-    /// gradient](Self::relu_masked): a bug in the rule.
-    pub fn output(&self) -> &Tensor<B> {
-        self.output
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
-    }
-
-    /// The term that is to be added to the gradient of the output, if there is one: only for a rule that
-    /// [says that it does](Rule::adds_two_grads).
-    pub fn more_grad(&self) -> Option<&Tensor<B>> {
-        self.more
-    }
-
-    /// The gradient that the input of [`Rule::adds_to`] has from other ops, all of them or none; the gradient that the rule returns for that
-    /// input has to contain it.
-    pub(crate) fn sum(&self) -> Option<&Tensor<B>> {
-        self.sum
-    }
-
-    /// True if the graph is freed by this backward pass, so that the rule may change what it has saved and shares with nobody.
-    pub(crate) fn is_last(&self) -> bool {
-        self.last
-    }
-
-    /// True if the gradient of input `i` is wanted.
-    ///
-    /// ```
-    /// # use kiln_nn::{DType, Tensor};
-    /// # use kiln_nn::autograd::function;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let a = Tensor::full(&cpu, &[], DType::F32, 3.0)?;
-    /// let b = Tensor::full(&cpu, &[], DType::F32, 4.0)?.requires_grad();
-    /// let factor = a.clone();
-    /// let y = function("times", &[&a, &b], || a.mul(&b), move |cx| {
-    ///     assert!(!cx.needs(0) && cx.needs(1)); // only b requires a gradient
-    ///     Ok(vec![None, Some(cx.grad.mul(&factor)?)])
-    /// })?;
-    /// assert_eq!(y.backward()?.get(&b).unwrap().item()?, 3.0);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    pub fn needs(&self, i: usize) -> bool {
-        self.needs.get(i).copied().unwrap_or(false)
-    }
-
-    /// True if the rule must make the gradient of its input zero where the input is not positive, in place of the ReLU's
-    /// rule, which runs next. A pooling has fewer elements to set to zero than the ReLU.
-    pub fn masks_relu(&self) -> bool {
-        self.mask.masks
-    }
-
-    /// True if the gradient is already zero where the output is not positive.
-    pub fn relu_masked(&self) -> bool {
-        self.mask.masked
-    }
-}
-
 /// The rule of an op with its inputs and output, as the backward pass needs them; dropped once used, unless the graph is
 /// retained.
 pub(crate) struct Saved<B: Backend> {
@@ -397,8 +318,8 @@ pub(crate) struct Saved<B: Backend> {
     output: Option<Output<B>>,
 }
 
-/// An op's output, kept for its rule. A ReLU's output is at first only a weak reference: it is held once an op reads it whose
-/// rule does not write the ReLU's zeros.
+/// An op's output, kept for its rule. An activation's output is at first only a weak reference: it is held once an op reads it whose
+/// rule does not apply the activation's slope.
 struct Output<B: Backend> {
     backend: B,
     shape: Shape,
@@ -443,6 +364,8 @@ pub struct Node<B: Backend> {
     /// The number of the observer's scope in which the op was recorded, if a profile was in progress.
     scope: u32,
     leaf: bool,
+    /// How many times ops read the tensor.
+    readers: AtomicUsize,
     saved: Mutex<Option<Arc<Saved<B>>>>,
 }
 
@@ -458,6 +381,7 @@ impl<B: Backend> Node<B> {
             op: "leaf",
             scope: 0,
             leaf: true,
+            readers: AtomicUsize::new(0),
             saved: Mutex::new(None),
         })
     }
@@ -469,18 +393,23 @@ impl<B: Backend> Node<B> {
         inputs: Vec<Option<Arc<Node<B>>>>,
         output: &Tensor<B>,
     ) -> Arc<Self> {
-        let writes_zeros = inputs.len() == 1 && rule.masks_relu_grad();
-        if !writes_zeros {
-            inputs.iter().flatten().for_each(|input| input.hold_output());
+        for (i, input) in inputs.iter().enumerate() {
+            let Some(input) = input else { continue };
+            input.readers.fetch_add(1, Ordering::Relaxed);
+            let applied = input.activation().and_then(|slope| rule.applies_slope(slope.f));
+            if applied != Some(i) {
+                input.hold_output();
+            }
         }
         let output = rule
             .saves_output()
-            .then(|| Output::new(output, !rule.has_relu_epilogue()));
+            .then(|| Output::new(output, rule.activation().is_none()));
         Arc::new(Node {
             id: next_id(),
             op,
             scope,
             leaf: false,
+            readers: AtomicUsize::new(0),
             saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
         })
     }
@@ -499,9 +428,14 @@ impl<B: Backend> Node<B> {
         self.leaf
     }
 
-    /// True if the op's rule [has a ReLU](Rule::has_relu_epilogue).
-    pub(crate) fn has_relu_epilogue(&self) -> bool {
-        self.saved(true).is_some_and(|saved| saved.rule.has_relu_epilogue())
+    /// See [`Rule::activation`].
+    pub(crate) fn activation(&self) -> Option<Slope<B>> {
+        self.saved(true)?.rule.activation()
+    }
+
+    /// True if a single op has read the tensor, and as one of its inputs alone.
+    pub(crate) fn is_read_once(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) == 1
     }
 
     /// True if the op's rule [adds up two gradients](Rule::adds_two_grads).
@@ -536,12 +470,13 @@ impl<B: Backend> Node<B> {
 }
 
 impl<B: Backend> Saved<B> {
-    /// The input's id, if its rule would set elements of the gradient to zero that this rule can set sooner.
-    pub(crate) fn relu_input(&self) -> Option<NodeId> {
-        match &self.inputs[..] {
-            [Some(input)] if self.rule.masks_relu_grad() && input.has_relu_epilogue() => Some(input.id()),
-            _ => None,
-        }
+    /// The input that is the result of an activation whose slope this rule can apply, and that slope.
+    pub(crate) fn slope(&self) -> Option<(&Arc<Node<B>>, Slope<B>)> {
+        self.inputs.iter().enumerate().find_map(|(i, input)| {
+            let input = input.as_ref()?;
+            let slope = input.activation()?;
+            (self.rule.applies_slope(slope.f) == Some(i)).then_some((input, slope))
+        })
     }
 
     /// See [`Rule::part`].
@@ -567,7 +502,7 @@ impl<B: Backend> Saved<B> {
         (grad, more): (&Tensor<B>, Option<&Tensor<B>>),
         (sum, last): (Option<&Tensor<B>>, bool),
         needs: &[bool],
-        mask: ReluMask,
+        slopes: Slopes<'_, B>,
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let output = self.output.as_ref().and_then(|output| output.tensor(node));
         let cx = RuleContext {
@@ -577,7 +512,7 @@ impl<B: Backend> Saved<B> {
             sum,
             last,
             needs,
-            mask,
+            slopes,
         };
         let rule = || self.rule.backward(&cx);
         watch::rule(node.id.0, || node.instrumented(grad.backend(), rule))

@@ -13,3 +13,27 @@ __device__ __forceinline__ float activate(u32 code, float x) {
     default: return x;
     }
 }
+
+#define ACTIVATION_OF_CASE(code)                                                                                       \
+    case ACTIVATION_##code:                                                                                            \
+        return value<UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x)) : x, 0.0f, 0.0f);
+
+// The same of a sum `x` that is to be stored as T: where the gradient reads x, it is rounded first, so that the result is that
+// of the elementwise op on what was stored.
+template <typename T> __device__ __forceinline__ float activate_sum(u32 code, float x) {
+    switch (code) {
+        ACTIVATION_CODES(ACTIVATION_OF_CASE)
+    default: return x;
+    }
+}
+
+#define ACTIVATION_GRAD_CASE(code)                                                                                     \
+    case ACTIVATION_##code: return slope<UNARY_##code>(at, at, g, 0.0f, 0.0f);
+
+// g·f′, as the elementwise op computes it; `at` is the input of f, or its result where the gradient reads that.
+__device__ __forceinline__ float activate_grad(u32 code, float at, float g) {
+    switch (code) {
+        ACTIVATION_CODES(ACTIVATION_GRAD_CASE)
+    default: return g;
+    }
+}

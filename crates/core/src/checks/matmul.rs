@@ -76,12 +76,18 @@ pub fn linear<R: Runtime>(
     x: &R::Buffer,
     w: &R::Buffer,
     bias: Option<&R::Buffer>,
+    h: Option<&R::Buffer>,
     y: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "linear");
-    of.code("activation", p.activation, Activation::from_code(p.activation))?;
+    let f = of.code("activation", p.activation, Activation::from_code(p.activation))?;
+    if h.is_some() {
+        let expected = "none, as the gradient of the activation does not read it";
+        of.require(f.reads_input(), "h", "given", expected)?;
+    }
     of.require(p.batch_rank == 0, "batch_rank", p.batch_rank, "0: one product")?;
     let dtype = operands(&of, p, [("x", x), ("w", w), ("y", y)])?;
+    of.may_hold("h", h, dtype, of.size(&[p.m, p.n])?)?;
     of.may_hold("bias", bias, dtype, of.size(&[p.n])?)
 }
 
@@ -108,9 +114,10 @@ pub fn linear_grad<R: Runtime>(
     let sizes = [p.m, p.n, p.k];
     of.require(!sizes.contains(&0), "m, n and k", sizes, "nothing that is empty")?;
     let dtype = operands(&of, p, [("x", inputs.x), ("w", inputs.w), ("g", g)])?;
-    let [x, w, y] = [[p.m, p.k], [p.n, p.k], [p.m, p.n]].map(|dims| of.size(&dims));
-    of.may_hold("y", inputs.y, dtype, y?)?;
-    of.may_hold("dx", to.dx.as_deref(), dtype, x?)?;
-    of.may_hold("dw", to.dw.as_deref(), dtype, w?)?;
+    let [x, w, y] = [of.size(&[p.m, p.k])?, of.size(&[p.n, p.k])?, of.size(&[p.m, p.n])?];
+    of.may_hold("y", inputs.y, dtype, y)?;
+    of.may_hold("slope", inputs.slope.as_ref().map(|slope| slope.at), dtype, x)?;
+    of.may_hold("dx", to.dx.as_deref(), dtype, x)?;
+    of.may_hold("dw", to.dw.as_deref(), dtype, w)?;
     of.may_hold("db", to.db.as_deref(), dtype, of.size(&[p.n])?)
 }

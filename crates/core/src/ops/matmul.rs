@@ -144,6 +144,17 @@ pub struct LinearInputs<'a, B> {
     pub w: &'a B,
     /// The result, `[m, n]`, if it is that of a ReLU.
     pub y: Option<&'a B>,
+    /// The slope by which the gradient of the input is multiplied, if the input is the result of an activation.
+    pub slope: Option<Slope<'a, B>>,
+}
+
+/// The slope of an activation, whose result is the input of a linear layer `[m, k]`.
+#[derive(Debug)]
+pub struct Slope<'a, B> {
+    /// The activation.
+    pub f: Activation,
+    /// Its input, or its result if the gradient [reads](super::UnaryFunction::reads) that.
+    pub at: &'a B,
 }
 
 /// The gradients of a linear layer, where they are wanted.
@@ -170,21 +181,24 @@ pub trait MatmulOps: Runtime {
     fn matmul(&self, p: &MatmulParams, a: &Self::Buffer, b: &Self::Buffer, c: &mut Self::Buffer) -> Result<()>;
 
     /// `y = f(x·Wᵀ + bias)` as a single product (`batch_rank` 0, `trans_b` 1) with `x [m, k]`, `W [n, k]`, `bias [n]` and
-    /// the activation of `p`.
+    /// the activation of `p`. Where the gradient of f reads its input, that is rounded to the dtype, and `h [m, n]` gets it,
+    /// if given (cuBLASLt's `EPILOGUE_GELU_AUX`).
     fn linear(
         &self,
         p: &MatmulParams,
         x: &Self::Buffer,
         w: &Self::Buffer,
         bias: Option<&Self::Buffer>,
+        h: Option<&mut Self::Buffer>,
         y: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, x, w, bias, y);
+        let _ = (p, x, w, bias, h, y);
         self.unsupported(Op::Linear)
     }
 
     /// The gradients of [`MatmulOps::linear`] with the activation none or ReLU, for the gradient `g` of its result, which counts as zero
-    /// where `y ≤ 0` if the result is that of a ReLU: `dx = g·W`, `dw = gᵀ·x`, `db = Σ g`. Nothing is empty.
+    /// where `y ≤ 0` if the result is that of a ReLU: `dx = g·W`, `dw = gᵀ·x`, `db = Σ g`. With a slope, `dx` is rounded to the
+    /// dtype and multiplied by it, as by the elementwise op (cuBLASLt's `EPILOGUE_DGELU`). Nothing is empty.
     fn linear_grad(
         &self,
         p: &MatmulParams,

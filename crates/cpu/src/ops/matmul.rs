@@ -30,11 +30,29 @@ impl MatmulOps for Cpu {
         x: &CpuBuffer,
         w: &CpuBuffer,
         bias: Option<&CpuBuffer>,
+        h: Option<&mut CpuBuffer>,
         y: &mut CpuBuffer,
     ) -> Result<()> {
-        checks::linear(self, p, x, w, bias, y)?;
+        checks::linear(self, p, x, w, bias, h.as_deref(), y)?;
+        // Only halves are rounded before the activation.
+        let wide = matches!(y.dtype(), DType::F32 | DType::F64);
+        let f = p.activation().function().filter(|_| p.activation().reads_input());
+        let Some(f) = f.filter(|_| h.is_some() || !wide) else {
+            let o = Operands { p, a: x, b: w, bias };
+            return run(self, &o, y);
+        };
+        let mut scratch;
+        let h = match h {
+            Some(h) => h,
+            None => {
+                scratch = self.scratch(y.dtype(), y.len())?;
+                &mut scratch
+            }
+        };
+        let p = &MatmulParams { activation: 0, ..*p };
         let o = Operands { p, a: x, b: w, bias };
-        run(self, &o, y)
+        run(self, &o, h)?;
+        self.unary(&UnaryParams::new(f, y.len(), 0.0, 0.0), h, y)
     }
 
     fn linear_grad(
@@ -56,7 +74,19 @@ impl MatmulOps for Cpu {
         };
         let g = masked.as_ref().unwrap_or(g);
         if let Some(dx) = to.dx {
-            self.matmul(&p.data_grad(), g, of.w, dx)?;
+            let slope = of
+                .slope
+                .as_ref()
+                .and_then(|slope| Some((slope.f.function()?, slope.at)));
+            match slope {
+                None => self.matmul(&p.data_grad(), g, of.w, dx)?,
+                Some((f, at)) => {
+                    let mut product = self.scratch(dx.dtype(), dx.len())?;
+                    self.matmul(&p.data_grad(), g, of.w, &mut product)?;
+                    let p = UnaryParams::new(f, dx.len(), 0.0, 0.0);
+                    self.unary_grad(&p, at, at, &product, dx)?;
+                }
+            }
         }
         let p = p.weight_grad();
         if let Some(dw) = to.dw {

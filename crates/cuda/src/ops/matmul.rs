@@ -6,10 +6,12 @@
 //! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
 mod choose;
+mod epilogue;
 mod few;
 mod plan;
 mod weight_grad;
 
+pub use epilogue::Epilogue;
 pub use plan::{Algorithm, Plan};
 
 use super::instance;
@@ -54,13 +56,19 @@ impl MatmulOps for Cuda {
         x: &CudaBuffer,
         w: &CudaBuffer,
         bias: Option<&CudaBuffer>,
+        h: Option<&mut CudaBuffer>,
         y: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::linear(self, p, x, w, bias, y)?;
+        checks::linear(self, p, x, w, bias, h.as_deref(), y)?;
         if few::takes(p) {
-            return self.linear_few(p, x, w, bias, y);
+            return self.linear_few(p, x, w, bias, h, y);
         }
-        self.matmul_with(self.matmul_plan(p, y.dtype()), p, x, w, bias, y)
+        let epilogue = Epilogue {
+            bias,
+            kept: h,
+            slope_at: None,
+        };
+        self.product_with(self.matmul_plan(p, y.dtype()), p, (x, w), epilogue, y)
     }
 
     fn linear_grad(
@@ -98,7 +106,27 @@ impl Cuda {
         bias: Option<&CudaBuffer>,
         c: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::product(self, "matmul", p, (a, b), bias, c)?;
+        let epilogue = Epilogue {
+            bias,
+            ..Epilogue::default()
+        };
+        self.product_with(plan, p, (a, b), epilogue, c)
+    }
+
+    /// As [`matmul_with`](Self::matmul_with), with all that a product's kernels can do to its sums.
+    ///
+    /// # Errors
+    /// As [`matmul_with`](Self::matmul_with); a slope together with a bias or a kept input.
+    pub fn product_with(
+        &self,
+        plan: Plan,
+        p: &MatmulParams,
+        (a, b): (&CudaBuffer, &CudaBuffer),
+        epilogue: Epilogue<'_>,
+        c: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::product(self, "matmul", p, (a, b), epilogue.bias, c)?;
+        epilogue.check(c)?;
         let p = &plan::fold(p);
         let dtype = c.dtype();
         if !plan.algorithm().fits(p, dtype) {
@@ -109,12 +137,26 @@ impl Cuda {
         if len == 0 {
             return Ok(());
         }
+        let (part, splits) = plan.parts(p.k);
+        if !epilogue.is_of(plan.algorithm(), p) {
+            return self.product_composed(plan, p, (a, b), epilogue, c);
+        }
+        let Epilogue { bias, kept, slope_at } = epilogue;
+        let kept = kept.map_or(maybe(None), CudaBuffer::out);
         let kernel = kernel(plan.algorithm(), p, dtype);
         if plan.algorithm() == Algorithm::Naive {
-            let args = [Arg::value(p), a.arg(), b.arg(), maybe(bias), c.out(), Arg::value(&len)];
+            let args = [
+                Arg::value(p),
+                a.arg(),
+                b.arg(),
+                maybe(bias),
+                kept,
+                maybe(slope_at),
+                c.out(),
+                Arg::value(&len),
+            ];
             return self.launch(kernel, grid(len.div_ceil(THREADS), THREADS), &args);
         }
-        let (part, splits) = plan.parts(p.k);
         let cut = Cut {
             blocks: plan.algorithm().tiles(p) * u64::from(splits),
             part,
@@ -126,7 +168,16 @@ impl Cuda {
             ..grid(cut.blocks, u64::from(kernel.max_threads))
         };
         if plan.algorithm() == Algorithm::Tiled {
-            let args = [Arg::value(p), a.arg(), b.arg(), maybe(bias), c.out(), Arg::value(&cut)];
+            let args = [
+                Arg::value(p),
+                a.arg(),
+                b.arg(),
+                maybe(bias),
+                kept,
+                maybe(slope_at),
+                c.out(),
+                Arg::value(&cut),
+            ];
             return self.launch(kernel, geometry, &args);
         }
         if splits == 1 {
@@ -135,6 +186,8 @@ impl Cuda {
                 a.arg(),
                 b.arg(),
                 maybe(bias),
+                kept,
+                maybe(slope_at),
                 c.out(),
                 maybe(None),
                 Arg::value(&cut),
@@ -152,6 +205,8 @@ impl Cuda {
                 a.arg(),
                 b.arg(),
                 maybe(bias),
+                kept,
+                maybe(slope_at),
                 c.out(),
                 parts.out(),
                 Arg::value(&cut),
@@ -164,6 +219,8 @@ impl Cuda {
             b.arg(),
             maybe(None),
             maybe(None),
+            maybe(None),
+            maybe(None),
             parts.out(),
             Arg::value(&cut),
         ];
@@ -173,6 +230,8 @@ impl Cuda {
             Arg::value(p),
             parts.arg(),
             maybe(bias),
+            kept,
+            maybe(slope_at),
             c.out(),
             Arg::value(&len),
             Arg::value(&splits),

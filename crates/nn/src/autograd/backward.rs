@@ -6,8 +6,9 @@ use super::leaf_casts::LeafCasts;
 use super::mode::with_grad;
 use super::sum::Sum;
 use crate::Tensor;
-use crate::tensor::{Node, NodeId, ReluMask};
+use crate::tensor::{Node, NodeId, Slopes};
 use crate::watch;
+use kiln_core::ops::Activation;
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -167,9 +168,8 @@ pub(super) fn run<B: Backend>(
     let mut nodes: BTreeMap<NodeId, Arc<Node<B>>> = BTreeMap::new();
     let mut pending: HashMap<NodeId, Sum<B>> = HashMap::new();
     let mut results = HashMap::new();
-    // Ids of ReLU outputs whose gradients in `pending` are zero wherever the output is not positive, in every term added
-    // so far.
-    let mut masked = HashSet::new();
+    // Ids of results of activations whose gradients in `pending` have the activation's slope, in every term added so far.
+    let mut applied = HashSet::new();
     // Only a rule needs the sum of what reaches this node, and adds two terms itself.
     let apart = |node: &Arc<Node<B>>| {
         let needed = create_graph || watch::is_on() || targets.is_some_and(|t| t.contains(&node.id()));
@@ -211,20 +211,23 @@ pub(super) fn run<B: Backend>(
                 continue;
             }
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
-            // If the gradient of the input is itself a target, the ReLU's zeros must not be in it.
-            let relu = saved
-                .relu_input()
-                .filter(|input| !targets.is_some_and(|targets| targets.contains(input)));
-            let mask = ReluMask {
-                masks: relu.is_some(),
-                masked: masked.remove(&id),
+            // If the gradient of the input is itself a target, the slope must not be in it.
+            let slope = saved.slope().filter(|(input, slope)| {
+                let target = targets.is_some_and(|targets| targets.contains(&input.id()));
+                // A ReLU's zeros can be written twice. Another slope goes into the only gradient that the activation's result has.
+                let once = || input.is_read_once() && !pending.contains_key(&input.id()) && !watch::is_on();
+                !target && wanted(input) && (slope.f == Activation::Relu || once())
+            });
+            let slopes = Slopes {
+                of_input: slope.as_ref().map(|(_, slope)| slope),
+                applied: applied.remove(&id),
             };
             // A watch is told every term of a sum by itself.
             let sum = saved
                 .adds_to()
-                .filter(|_| relu.is_none() && !create_graph && !watch::is_on());
+                .filter(|_| slope.is_none() && !create_graph && !watch::is_on());
             let sum = sum.and_then(|input| pending.get_mut(&input.id())?.take());
-            let mut grads = saved.apply(&node, (&grad, more.as_ref()), (sum.as_ref(), !retain), &needs, mask)?;
+            let mut grads = saved.apply(&node, (&grad, more.as_ref()), (sum.as_ref(), !retain), &needs, slopes)?;
             if watch::is_on() {
                 let told = |g: Tensor<B>| g.watched_gradient((node.op(), id), &[&grad]);
                 grads = grads.into_iter().map(|g| g.map(told)).collect();
@@ -242,10 +245,10 @@ pub(super) fn run<B: Backend>(
                     && wanted(input)
                 {
                     nodes.insert(input.id(), input.clone());
-                    if relu.is_none() {
-                        masked.remove(&input.id());
+                    if slope.as_ref().is_none_or(|(of, _)| of.id() != input.id()) {
+                        applied.remove(&input.id());
                     } else if !pending.contains_key(&input.id()) {
-                        masked.insert(input.id());
+                        applied.insert(input.id());
                     }
                     let sum = pending.entry(input.id()).or_default();
                     match saved.part(i) {

@@ -1,7 +1,7 @@
 //! The activation of a fused op, applied by the op itself or as an op after it, and its gradient.
 
 use super::elementwise::composed;
-use crate::autograd::{RuleContext, is_grad_enabled};
+use crate::autograd::{RuleContext, Slope, is_grad_enabled};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Activation, GradReads, Op, Unary, UnaryParams};
 
@@ -46,9 +46,20 @@ impl Fused {
         self.inside != Activation::None
     }
 
-    /// True if [`activation_grad`] is that of a ReLU.
-    pub(super) fn has_relu_epilogue(self) -> bool {
+    /// True if the inner activation is a ReLU.
+    pub(super) fn is_relu(self) -> bool {
         self.inside == Activation::Relu
+    }
+
+    /// The slope by which [`activation_grad`] multiplies.
+    pub(super) fn slope<B: Backend>(self) -> Option<Slope<B>> {
+        let f = self.inside;
+        by_output(f).map(|_| Slope { f, input: None })
+    }
+
+    /// The function that is to be applied after the backend's op.
+    pub(super) fn behind(self) -> Option<Unary> {
+        self.behind.function()
     }
 }
 
@@ -70,7 +81,7 @@ fn by_output(f: Activation) -> Option<Unary> {
 pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>) -> Result<Tensor<B>> {
     let g = cx.grad;
     let f = match by_output(fused.inside) {
-        Some(f) if !(fused.has_relu_epilogue() && cx.relu_masked()) => f,
+        Some(f) if !cx.slope_applied() => f,
         _ => return Ok(g.clone()),
     };
     slope(f, cx.output(), g)

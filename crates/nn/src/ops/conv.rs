@@ -5,7 +5,7 @@
 
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
-use crate::autograd::{Cast, Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext, Slope};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvParams, Window};
@@ -232,8 +232,8 @@ impl<B: Backend> Rule<B> for Conv<B> {
         self.fused.needs_output()
     }
 
-    fn has_relu_epilogue(&self) -> bool {
-        self.fused.has_relu_epilogue()
+    fn activation(&self) -> Option<Slope<B>> {
+        self.fused.slope()
     }
 }
 

@@ -3,10 +3,10 @@
 mod joined;
 
 use super::activation::{Fused, activate, activation_grad};
-use crate::autograd::{Cast, Rule, RuleContext, SavedInput, is_grad_enabled};
+use crate::autograd::{Cast, Rule, RuleContext, SavedInput, Slope, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, LinearGrads, LinearInputs, MatmulParams, Op};
+use kiln_core::ops::{self, Activation, LinearGrads, LinearInputs, MatmulParams, Op};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -138,30 +138,38 @@ impl<B: Backend> Tensor<B> {
         same_dtype(OP, self, w)?;
         check_bias(OP, w, bias, outputs)?;
         let rows: usize = lead.iter().product();
-        let x = self.reshape(&[rows, inner])?;
-        let to = [lead, &[outputs]].concat();
+        let flat = Shape::new(&[rows, inner])?;
+        let to = Shape::new(&[lead, &[outputs]].concat())?;
         if !self.has_op(Op::Linear) {
-            let mut y = x.matmul_t(w, false, true)?;
+            let mut y = self.reshape(&flat)?.matmul_t(w, false, true)?;
             if let Some(bias) = bias {
                 y = y.add(bias)?;
             }
             return activate(f, y)?.reshape(&to);
         }
-        let fused = Fused::new(f, [Some(&x), Some(w), bias]);
-        let (mut p, shape) = MatmulParams::new(OP, x.shape(), w.shape(), false, true)?;
-        p.activation = fused.code();
-        let mut y = x.alloc_like(shape)?;
-        x.backend()
-            .linear(&p, x.buffer(), w.buffer(), bias.map(Tensor::buffer), &mut y)?;
-        let y = Tensor::from_buffer(x.backend(), y, shape);
-        let inputs = [&x, w, bias.unwrap_or(w)];
-        let y = y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Linear {
-            x: SavedInput::new(&x),
-            w: w.clone(),
-            bias: bias.is_some(),
-            fused,
-        });
-        fused.rest(y)?.reshape(&to)
+        let fused = Fused::new(f, [Some(self), Some(w), bias]);
+        let (mut p, _) = MatmulParams::new(OP, &flat, w.shape(), false, true)?;
+        p.activation = f as u32;
+        // The input of an activation whose gradient reads it.
+        let mut h = fused.behind().map(|_| self.alloc_like(to)).transpose()?;
+        let mut y = self.alloc_like(to)?;
+        let (b, bias_buffer) = (self.backend(), bias.map(Tensor::buffer));
+        b.linear(&p, self.buffer(), w.buffer(), bias_buffer, h.as_mut(), &mut y)?;
+        let inputs = [self, w, bias.unwrap_or(w)];
+        let record = |y: B::Buffer| {
+            let y = Tensor::from_buffer(b, y, to);
+            y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Linear {
+                x: SavedInput::new(self),
+                flat,
+                w: w.clone(),
+                bias: bias.is_some(),
+                fused,
+            })
+        };
+        match (fused.behind(), h) {
+            (Some(f), Some(h)) => Ok(record(h).unary_from(f.function().name, f, [0.0, 0.0], y)),
+            _ => Ok(record(y)),
+        }
     }
 }
 
@@ -238,16 +246,29 @@ impl<B: Backend> Rule<B> for Product<B> {
 
 struct Linear<B: Backend> {
     x: SavedInput<B>,
+    /// The shape of `x` as a matrix.
+    flat: Shape,
     w: Tensor<B>,
     bias: bool,
     fused: Fused,
 }
 
 impl<B: Backend> Linear<B> {
+    /// True if the gradients are one op: where nothing is empty and no gradient of gradients is wanted.
+    fn has_fused_grads(&self) -> bool {
+        !is_grad_enabled() && !self.flat.contains(&0) && !self.w.shape().contains(&0)
+    }
+
     /// The gradients as one op, from that of the result; `y` is the result, if it is that of a ReLU whose zeros are not in `g`.
-    fn fused_grads(&self, needs: [bool; 3], g: &Tensor<B>, y: Option<&Tensor<B>>) -> Result<Vec<Option<Tensor<B>>>> {
+    fn fused_grads(
+        &self,
+        needs: [bool; 3],
+        g: &Tensor<B>,
+        y: Option<&Tensor<B>>,
+        slope: Option<&Slope<B>>,
+    ) -> Result<Vec<Option<Tensor<B>>>> {
         let (x, w, b) = (self.x.tensor()?, &self.w, g.backend());
-        let (mut p, _) = MatmulParams::new("linear_grad", x.shape(), w.shape(), false, true)?;
+        let (mut p, _) = MatmulParams::new("linear_grad", &self.flat, w.shape(), false, true)?;
         p.activation = match y {
             Some(_) => Activation::Relu as u32,
             None => Activation::None as u32,
@@ -260,6 +281,10 @@ impl<B: Backend> Linear<B> {
             x: x.buffer(),
             w: w.buffer(),
             y: y.map(Tensor::buffer),
+            slope: slope.map(|slope| ops::Slope {
+                f: slope.f,
+                at: slope.input.as_ref().unwrap_or(&x).buffer(),
+            }),
         };
         let to = LinearGrads {
             dx: dx.as_mut(),
@@ -276,22 +301,20 @@ impl<B: Backend> Linear<B> {
 
 impl<B: Backend> Rule<B> for Linear<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let relu = self.fused.has_relu_epilogue();
-        let some = !self.x.shape().contains(&0) && !self.w.shape().contains(&0);
-        let fused = some && !is_grad_enabled();
-        let needs = [0, 1, 2].map(|i| cx.needs(i));
-        if relu && fused {
-            return self.fused_grads(needs, cx.grad, (!cx.relu_masked()).then(|| cx.output()));
+        let (fused, needs) = (self.has_fused_grads(), [0, 1, 2].map(|i| cx.needs(i)));
+        if self.fused.is_relu() && fused {
+            let y = (!cx.slope_applied()).then(|| cx.output());
+            return self.fused_grads(needs, cx.grad, y, cx.slope());
         }
         let g = activation_grad(self.fused, cx)?;
         if fused {
-            return self.fused_grads(needs, &g, None);
+            return self.fused_grads(needs, &g, None, cx.slope());
         }
-        let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
-        let dw = cx
-            .needs(1)
-            .then(|| g.matmul_t(&self.x.tensor()?, true, false))
-            .transpose()?;
+        let g = g.reshape(&[self.flat[0], self.w.shape()[0]])?;
+        let dx = || g.matmul_t(&self.w, false, false)?.reshape(self.x.shape());
+        let dw = || g.matmul_t(&self.x.tensor()?.reshape(&self.flat)?, true, false);
+        let dx = cx.needs(0).then(dx).transpose()?;
+        let dw = cx.needs(1).then(dw).transpose()?;
         let mut grads = vec![dx, dw];
         if self.bias {
             grads.push(cx.needs(2).then(|| g.sum_to_size(&self.w.shape()[..1])).transpose()?);
@@ -303,7 +326,11 @@ impl<B: Backend> Rule<B> for Linear<B> {
         self.fused.needs_output()
     }
 
-    fn has_relu_epilogue(&self) -> bool {
-        self.fused.has_relu_epilogue()
+    fn activation(&self) -> Option<Slope<B>> {
+        self.fused.slope()
+    }
+
+    fn applies_slope(&self, _: Activation) -> Option<usize> {
+        self.has_fused_grads().then_some(0)
     }
 }

@@ -8,7 +8,7 @@ use crate::autograd::{Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use average::Average;
 use kiln_core::DType;
-use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams, Window, image_parts};
+use kiln_core::ops::{Activation, AdaptivePoolParams, Op, PoolParams, Window, image_parts};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -288,7 +288,7 @@ struct Pick<B: Backend>(Winners<B>);
 impl<B: Backend> Rule<B> for Pick<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         // A window's gradient goes to its largest element, which is positive exactly where the result is.
-        let relu = cx.masks_relu().then(|| cx.output());
+        let relu = cx.slope().map(|_| cx.output());
         Ok(vec![Some(self.0.place(cx.grad, relu)?)])
     }
 
@@ -296,8 +296,8 @@ impl<B: Backend> Rule<B> for Pick<B> {
         true
     }
 
-    fn masks_relu_grad(&self) -> bool {
-        true
+    fn applies_slope(&self, f: Activation) -> Option<usize> {
+        (f == Activation::Relu).then_some(0)
     }
 }
 

@@ -35,15 +35,16 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         x: &B::Buffer,
         w: &B::Buffer,
         bias: Option<&B::Buffer>,
+        h: Option<&mut B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
-        checks::linear(self, p, x, w, bias, y)?;
+        checks::linear(self, p, x, w, bias, h.as_deref(), y)?;
         let cost = Cost {
             flops: p.flops(),
-            bytes: bytes(x) + bytes(w) + optional(bias) + bytes(y),
+            bytes: bytes(x) + bytes(w) + optional(bias) + optional(h.as_deref()) + bytes(y),
         };
         self.op("linear", cost, self.product(p, y.dtype()), |b| {
-            b.linear(p, x, w, bias, y)
+            b.linear(p, x, w, bias, h, y)
         })
     }
 
@@ -61,6 +62,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
             flops: p.flops() * (u64::from(of_input.is_some()) + u64::from(of_weight.is_some())),
             bytes: bytes(g)
                 + optional(of.y)
+                + optional(of.slope.as_ref().map(|slope| slope.at))
                 + of_input.unwrap_or(0)
                 + of_weight.unwrap_or(0)
                 + optional(to.db.as_deref()),

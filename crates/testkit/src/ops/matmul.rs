@@ -1,5 +1,9 @@
 //! Matrix products and linear layers.
 
+mod slopes;
+
+pub use slopes::{as_two_ops, targets};
+
 use super::elementwise::Function;
 use crate::array::broadcast_shape;
 use crate::{Array, Case, Rounding, check, shapes};
@@ -162,7 +166,9 @@ impl Case for Linear {
             ..self.clone()
         };
         let inner = self.w.shape[1] as f64;
-        activated(self.f, inner + 2.0, sums.oracle(&magnitudes(x)), want)
+        // The input of an activation is rounded where the gradient reads it.
+        let stored = f64::from(u8::from(self.f.reads_input()));
+        activated(self.f, inner + 2.0, sums.oracle(&magnitudes(x)), want).stored(stored)
     }
 
     fn slope_terms(&self, x: &[Array]) -> f64 {

@@ -380,6 +380,22 @@ macro_rules! fused {
                     $(Activation::$variant => Some(Unary::$variant)),*
                 }
             }
+
+            /// The activation of this function, if there is one.
+            pub const fn of(f: Unary) -> Option<Self> {
+                match f {
+                    $(Unary::$variant => Some(Activation::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// True if the gradient is computed from the function's input.
+            pub const fn reads_input(self) -> bool {
+                match self.function() {
+                    Some(f) => matches!(f.function().reads, GradReads::Input),
+                    None => false,
+                }
+            }
         }
     };
 }

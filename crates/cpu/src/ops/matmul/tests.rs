@@ -93,7 +93,7 @@ fn long_products_are_finished_once() {
     cpu.matmul(&p, &x, &w, &mut sums).unwrap();
     let mut got = cpu.alloc(DType::F32, y.size()).unwrap();
     p.activation = Activation::Relu as u32;
-    cpu.linear(&p, &x, &w, Some(&bias_buffer), &mut got).unwrap();
+    cpu.linear(&p, &x, &w, Some(&bias_buffer), None, &mut got).unwrap();
     for (i, (got, sum)) in got.as_slice::<f32>().iter().zip(sums.as_slice::<f32>()).enumerate() {
         let want = (sum + bias[i % 600]).max(0.0);
         assert!((got - want).abs() <= 1e-6 * (1.0 + sum.abs()), "{i}: {got} {want}");

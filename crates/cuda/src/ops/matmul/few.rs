@@ -1,10 +1,11 @@
 //! Linear layers of a few rows: a launch forward, and one for all gradients.
 
+use super::Epilogue;
 use crate::buffer::maybe;
 use crate::ops::instance;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{
-    ElementwiseOps, LinearGrads, LinearInputs, MatmulOps, MatmulParams, ReduceOps, Unary, UnaryParams,
+    Activation, ElementwiseOps, LinearGrads, LinearInputs, MatmulOps, MatmulParams, ReduceOps, Unary, UnaryParams,
 };
 use kiln_core::{Buffer, Result};
 use kiln_device::{Arg, Geometry};
@@ -41,10 +42,12 @@ impl Cuda {
         x: &CudaBuffer,
         w: &CudaBuffer,
         bias: Option<&CudaBuffer>,
+        h: Option<&mut CudaBuffer>,
         y: &mut CudaBuffer,
     ) -> Result<()> {
         let kernel = by_rows(p, &kernels::LINEAR_FEW4, &kernels::LINEAR_FEW8);
-        let args = [Arg::value(p), x.arg(), w.arg(), maybe(bias), y.out()];
+        let h = h.map_or(maybe(None), CudaBuffer::out);
+        let args = [Arg::value(p), x.arg(), w.arg(), maybe(bias), h, y.out()];
         self.launch(instance(kernel, x.dtype()), geometry(p.n.div_ceil(WARPS)), &args)
     }
 
@@ -63,11 +66,14 @@ impl Cuda {
         let columns = if p.m <= FEW { 128 } else { 64 };
         let of_input = if to.dx.is_some() { p.k.div_ceil(columns) } else { 0 };
         let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(maybe(None), CudaBuffer::out));
+        let slope = of.slope.as_ref().map_or(Activation::None, |slope| slope.f) as u32;
         let args = [
             Arg::value(p),
             of.x.arg(),
             of.w.arg(),
             maybe(of.y),
+            maybe(of.slope.as_ref().map(|slope| slope.at)),
+            Arg::value(&slope),
             g.arg(),
             dx,
             dw,
@@ -100,7 +106,15 @@ impl Cuda {
         };
         let g = masked.as_ref().unwrap_or(g);
         if let Some(dx) = to.dx {
-            self.matmul(&p.data_grad(), g, of.w, dx)?;
+            let mut p = p.data_grad();
+            let plan = self.matmul_plan(&p, dx.dtype());
+            p.activation = of.slope.as_ref().map_or(Activation::None, |slope| slope.f) as u32;
+            let slope_at = of.slope.as_ref().map(|slope| slope.at);
+            let epilogue = Epilogue {
+                slope_at,
+                ..Epilogue::default()
+            };
+            self.product_with(plan, &p, (g, of.w), epilogue, dx)?;
         }
         let p = p.weight_grad();
         match (to.dw, to.db) {

@@ -89,6 +89,16 @@ impl Algorithm {
         !self.is_tensor() || self == Algorithm::Tensor64x64Any || rows_aligned(p, dtype)
     }
 
+    /// True if the kernel keeps the input of an activation.
+    pub(super) fn keeps(self, p: &MatmulParams) -> bool {
+        !self.is_tensor() || (p.trans_a == 0 && p.trans_b == 1 && self != Algorithm::Tensor64x64Any)
+    }
+
+    /// True if the kernel multiplies by slopes.
+    pub(super) fn has_slopes(self, p: &MatmulParams) -> bool {
+        !self.is_tensor() || (p.trans_a == 0 && p.trans_b == 0 && self != Algorithm::Tensor64x64)
+    }
+
     /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
     pub(super) fn dynamic_shared(self) -> u32 {
         match self {

@@ -1,9 +1,9 @@
 //! A product as a test sees it: its operands, its value in f64, and how far a kernel may be from that.
 
 use half::{bf16, f16};
-use kiln_core::ops::{Activation, MatmulParams};
+use kiln_core::ops::{Activation, ElementwiseOps, MatmulParams, UnaryParams};
 use kiln_core::{Buffer, DType, Error, Runtime, Shape};
-use kiln_cuda::matmul::Plan;
+use kiln_cuda::matmul::{Epilogue, Plan};
 use kiln_cuda::{Cuda, CudaBuffer};
 
 /// A product: its sizes, the storage of its operands, and the fused bias and activation.
@@ -137,7 +137,7 @@ fn rounding(dtype: DType) -> f64 {
 /// A sum of k products and a bias in f32, in any order and cut off instead of rounded at each addition, is off by at most
 /// (k + 2)·2⁻²³ of the sum of their absolute values. The operands are exact in every dtype, TF32 included. An activation
 /// amplifies that by at most 1.2, and is itself good to 8 units of f32; then comes one rounding to the dtype (or to one
-/// of its subnormals).
+/// of its subnormals), and before it one of the activation's input where its gradient reads that.
 pub(super) fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
     let (p, [sa, sb, sc]) = product.params();
     let what = || format!("{plan:?} {dtype:?} {product:?}");
@@ -163,8 +163,15 @@ pub(super) fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
     let unit = (product.sizes[2] + 2) as f64 * 2f64.powi(-23);
     for (i, (found, exact)) in found.iter().zip(&expected).enumerate() {
         let y = activate(product.activation, exact.sum);
-        let bound =
-            1.2 * unit * exact.size + 8.0 * 2f64.powi(-24) * y.abs() + rounding(dtype) * y.abs() + 2f64.powi(-25);
+        let input = if product.activation.reads_input() {
+            1.2 * exact.sum.abs()
+        } else {
+            0.0
+        };
+        let bound = 1.2 * unit * exact.size
+            + 8.0 * 2f64.powi(-24) * y.abs()
+            + rounding(dtype) * (y.abs() + input)
+            + 2f64.powi(-25);
         assert!(
             (found - y).abs() <= bound,
             "{}: element {i} is {found}, not {y} ± {bound:e}",
@@ -174,4 +181,69 @@ pub(super) fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
     let again = run();
     let same = found.iter().zip(&again).all(|(x, y)| x.to_bits() == y.to_bits());
     assert!(same, "{}: another run gave other bits", what());
+    check_epilogues(cuda, plan, product, (&ua, &ub), ubias.as_ref(), sc.size());
+}
+
+/// The bits of a buffer's values, where all NaN are one.
+fn bits(cuda: &Cuda, x: &CudaBuffer) -> Vec<u64> {
+    let bits = |x: f64| if x.is_nan() { u64::MAX } else { x.to_bits() };
+    download(cuda, x).into_iter().map(bits).collect()
+}
+
+/// What an epilogue keeps and the slopes by which it multiplies have the bits of a product and an elementwise op after it.
+fn check_epilogues(
+    cuda: &Cuda,
+    plan: Plan,
+    product: &Product,
+    of: (&CudaBuffer, &CudaBuffer),
+    bias: Option<&CudaBuffer>,
+    len: usize,
+) {
+    // Each activation has its turn.
+    let f = Activation::ALL[1 + product.sizes.iter().sum::<usize>() % (Activation::ALL.len() - 1)];
+    let function = f.function().expect("not the identity");
+    let dtype = of.0.dtype();
+    let with = |f: Activation| MatmulParams {
+        activation: f as u32,
+        ..product.params().0
+    };
+    let new = || cuda.alloc(dtype, len).expect("room");
+    let what = || format!("{plan:?} {dtype:?} {product:?} {f:?}");
+    let run = |f: Activation, epilogue: Epilogue<'_>| {
+        let mut c = new();
+        cuda.product_with(plan, &with(f), of, epilogue, &mut c)
+            .unwrap_or_else(|e| panic!("{}: {e}", what()));
+        c
+    };
+    let plain = |bias| {
+        let epilogue = Epilogue {
+            bias,
+            ..Epilogue::default()
+        };
+        run(Activation::None, epilogue)
+    };
+    let params = UnaryParams::new(function, len, 0.0, 0.0);
+    if f.reads_input() {
+        let (sums, mut kept, mut values) = (plain(bias), new(), new());
+        let c = run(
+            f,
+            Epilogue {
+                bias,
+                kept: Some(&mut kept),
+                slope_at: None,
+            },
+        );
+        cuda.unary(&params, &sums, &mut values).expect("it runs");
+        assert_eq!(bits(cuda, &kept), bits(cuda, &sums), "{}: kept", what());
+        assert_eq!(bits(cuda, &c), bits(cuda, &values), "{}: values", what());
+    }
+    let at = upload(cuda, dtype, &values(len, 4));
+    let (sums, mut slopes) = (plain(None), new());
+    let epilogue = Epilogue {
+        slope_at: Some(&at),
+        ..Epilogue::default()
+    };
+    let c = run(f, epilogue);
+    cuda.unary_grad(&params, &at, &at, &sums, &mut slopes).expect("it runs");
+    assert_eq!(bits(cuda, &c), bits(cuda, &slopes), "{}: slopes", what());
 }

@@ -1,9 +1,9 @@
 //! Functions of one tensor. The gradient is one fused kernel, or a differentiable expression when gradients of
 //! gradients are recorded.
 
-use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
+use crate::autograd::{Cast, Rule, RuleContext, Slope, is_grad_enabled};
 use crate::{Backend, Error, Result, Tensor};
-use kiln_core::ops::{GradReads, Op, Unary, UnaryParams};
+use kiln_core::ops::{Activation, GradReads, Op, Unary, UnaryParams};
 use kiln_core::unary_functions;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
@@ -55,7 +55,7 @@ fn wants_f32(f: Unary) -> bool {
 
 impl<B: Backend> Rule<B> for UnaryRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        if self.f == Unary::Relu && cx.relu_masked() {
+        if cx.slope_applied() {
             return Ok(vec![Some(cx.grad.clone())]);
         }
         let y = reads_output(self.f).then(|| cx.output());
@@ -79,8 +79,10 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
         reads_output(self.f)
     }
 
-    fn has_relu_epilogue(&self) -> bool {
-        self.f == Unary::Relu
+    fn activation(&self) -> Option<Slope<B>> {
+        let f = Activation::of(self.f)?;
+        let input = self.x.clone();
+        Some(Slope { f, input })
     }
 
     fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
@@ -286,14 +288,17 @@ impl<B: Backend> Tensor<B> {
         let p = UnaryParams::new(f, self.size(), a, b);
         let mut y = self.alloc_like(*self.shape())?;
         self.backend().unary(&p, self.buffer(), &mut y)?;
-        Ok(
-            Tensor::from_buffer(self.backend(), y, *self.shape()).record(op, &[self], || UnaryRule {
-                f,
-                a,
-                b,
-                x: reads_input(f).then(|| self.clone()),
-            }),
-        )
+        Ok(self.unary_from(op, f, [a, b], y))
+    }
+
+    /// `f` of every element, which another op has computed into `y`.
+    pub(in crate::ops) fn unary_from(&self, op: &'static str, f: Unary, [a, b]: [f64; 2], y: B::Buffer) -> Tensor<B> {
+        Tensor::from_buffer(self.backend(), y, *self.shape()).record(op, &[self], || UnaryRule {
+            f,
+            a,
+            b,
+            x: reads_input(f).then(|| self.clone()),
+        })
     }
 
     /// x + c (`torch.add`).

@@ -39,7 +39,7 @@ impl<B: Backend> Rule<B> for Joined<B> {
         let (backend, layers) = (cx.grad.backend(), self.parameters.len() / 2);
         let any = |mut inputs: std::ops::Range<usize>| inputs.any(|i| cx.needs(i));
         let needs = [cx.needs(0), any(1..1 + layers), any(1 + layers..1 + 2 * layers)];
-        let mut wholes = self.whole.fused_grads(needs, cx.grad, None)?.into_iter();
+        let mut wholes = self.whole.fused_grads(needs, cx.grad, None, None)?.into_iter();
         let dx = wholes.next().flatten();
         let mut grads = vec![dx.map(|dx| dx.with(*self.x.shape(), None))];
         let wholes: Vec<Option<Tensor<B>>> = wholes.collect();
@@ -135,12 +135,13 @@ impl<B: Backend> Tensor<B> {
         let y = no_grad(|| self.linear(&w, Some(&b), Activation::None))?.detach();
         let inputs = [&[self], &weights[..], &biases[..]].concat();
         let rows = self.size() / inner.max(1);
-        let x = self.reshape(&[rows, inner])?;
+        let flat = Shape::new(&[rows, inner])?;
         Ok(y.record(OP, &inputs, || Joined {
             x: SavedInput::new(self),
             parameters: inputs[1..].iter().map(|&t| t.clone()).collect(),
             whole: Linear {
-                x: SavedInput::new(&x),
+                x: SavedInput::new(self),
+                flat,
                 w,
                 bias: true,
                 fused: Fused::new::<B>(Activation::None, [None, None, None]),

@@ -4,11 +4,11 @@
 use super::batch::{OP, wide_or_cast};
 use super::behind::Behind;
 use super::{Affine, check_affine, inputs, of_inputs};
-use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled, vjp};
+use crate::autograd::{Cast, Rule, RuleContext, Slope, is_grad_enabled, vjp};
 use crate::ops::acc_dtype;
 use crate::ops::activation::mask_relu_grad;
 use crate::{Backend, Counter, Result, Shape, State, Tensor};
-use kiln_core::ops::{self, BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, Op};
+use kiln_core::ops::{self, Activation, BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, Op};
 
 /// The running statistics of a batch norm.
 pub(crate) struct RunningStats<'a, B: Backend> {
@@ -47,7 +47,7 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let affine = (self.scale.as_ref(), self.shift.as_ref());
         let inputs = inputs(&self.x, affine);
-        let relu = self.p.relu == 1 && !cx.relu_masked();
+        let relu = self.p.relu == 1 && !cx.slope_applied();
         let y = (relu && self.residual).then(|| cx.output());
         if is_grad_enabled() {
             let g = match y {
@@ -104,8 +104,9 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
         self.p.relu == 1 && self.residual
     }
 
-    fn has_relu_epilogue(&self) -> bool {
-        self.p.relu == 1
+    fn activation(&self) -> Option<Slope<B>> {
+        let f = Activation::Relu;
+        (self.p.relu == 1).then_some(Slope { f, input: None })
     }
 
     fn adds_two_grads(&self) -> bool {

@@ -40,7 +40,19 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
                 "linear",
                 one,
                 [(F32, 15), (F32, 20), (F32, 4), (F32, 12)],
-                |on: &B, p, [x, w, b, y]| on.linear(p, x, w, Some(b), y),
+                |on: &B, p, [x, w, b, y]| on.linear(p, x, w, Some(b), None, y),
+            ),
+            0,
+        ),
+        marked(
+            call(
+                "linear",
+                MatmulParams {
+                    activation: Activation::Gelu as u32,
+                    ..one
+                },
+                [(F32, 15), (F32, 20), (F32, 4), (F32, 12), (F32, 12)],
+                |on: &B, p, [x, w, b, h, y]| on.linear(p, x, w, Some(b), Some(h), y),
             ),
             0,
         ),
@@ -59,9 +71,17 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
                     (F32, 15),
                     (F32, 20),
                     (F32, 4),
+                    (F32, 15),
                 ],
-                |on: &B, p, [x, w, y, g, dx, dw, db]| {
-                    let of = LinearInputs { x, w, y: Some(y) };
+                |on: &B, p, [x, w, y, g, dx, dw, db, at]| {
+                    let f = Activation::GeluTanh;
+                    let slope = Some(Slope { f, at });
+                    let of = LinearInputs {
+                        x,
+                        w,
+                        y: Some(y),
+                        slope,
+                    };
                     let to = LinearGrads {
                         dx: Some(dx),
                         dw: Some(dw),

@@ -1,0 +1,74 @@
+//! What products do to their sums, and the same by elementwise kernels where a product's kernel does not.
+
+use super::plan::{Algorithm, Plan};
+use crate::{Cuda, CudaBuffer};
+use kiln_core::ops::{ElementwiseOps, MatmulParams, UnaryParams};
+use kiln_core::{Buffer, Error, Result};
+
+/// What a product's kernels do to its sums on their way to memory, besides the activation of the parameters.
+#[derive(Debug, Default)]
+pub struct Epilogue<'a> {
+    /// Added to every row, `[n]`.
+    pub bias: Option<&'a CudaBuffer>,
+    /// Gets the input of an activation whose gradient reads it, of the result's shape and dtype.
+    pub kept: Option<&'a mut CudaBuffer>,
+    /// Makes the result the product, rounded, times the slope of the activation here: its input, or its result where the gradient
+    /// reads that; of the result's shape and dtype.
+    pub slope_at: Option<&'a CudaBuffer>,
+}
+
+impl Epilogue<'_> {
+    /// Refuses operands that do not fit the result `c`, or each other.
+    pub(super) fn check(&self, c: &CudaBuffer) -> Result<()> {
+        let alone = self.slope_at.is_none() || (self.bias.is_none() && self.kept.is_none());
+        for found in self.kept.as_deref().into_iter().chain(self.slope_at) {
+            if !alone || found.dtype() != c.dtype() || found.len() != c.len() {
+                let expected = "a tensor of the result's shape and dtype, a slope without a bias and a kept input";
+                return Err(Error::invalid("matmul", "epilogue", found.len(), expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the kernels of `algorithm` do all this.
+    pub(super) fn is_of(&self, algorithm: Algorithm, p: &MatmulParams) -> bool {
+        (self.kept.is_none() || algorithm.keeps(p)) && (self.slope_at.is_none() || algorithm.has_slopes(p))
+    }
+}
+
+impl Cuda {
+    /// A product and the elementwise function or slope of its activation after it.
+    pub(super) fn product_composed(
+        &self,
+        plan: Plan,
+        p: &MatmulParams,
+        of: (&CudaBuffer, &CudaBuffer),
+        Epilogue { bias, kept, slope_at }: Epilogue<'_>,
+        c: &mut CudaBuffer,
+    ) -> Result<()> {
+        let plain = Epilogue {
+            bias,
+            ..Epilogue::default()
+        };
+        let activation = p.activation().function();
+        let p = &MatmulParams { activation: 0, ..*p };
+        let Some(f) = activation else {
+            // The identity, whose slope is 1.
+            if let Some(kept) = kept {
+                self.matmul_with(plan, p, of.0, of.1, bias, kept)?;
+            }
+            return self.product_with(plan, p, of, plain, c);
+        };
+        let params = UnaryParams::new(f, c.len(), 0.0, 0.0);
+        if let Some(kept) = kept {
+            self.product_with(plan, p, of, plain, kept)?;
+            return self.unary(&params, kept, c);
+        }
+        let Some(at) = slope_at else {
+            return self.product_with(plan, p, of, plain, c);
+        };
+        let mut product = self.scratch(c.dtype(), c.len())?;
+        self.product_with(plan, p, of, plain, &mut product)?;
+        self.unary_grad(&params, at, at, &product, c)
+    }
+}
