@@ -259,28 +259,32 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 //
 // Geometry: tiles of R × C by a warp for every 64 × 64, in the smallest for 64 × 32. Forward and data gradient:
 // x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
-// Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits.
-#define CONV_TENSOR(tile, suffix, T, WHOLE, blocks)                                                                    \
+// Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits. The largest tile has TensorTile128x256::BYTES of dynamic
+// shared memory.
+#define STATIC_MEMORY(tile) __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES]
+#define DYNAMIC_MEMORY(tile) extern __shared__ __align__(1024) unsigned char memory[]
+#define CONV_TENSOR(tile, suffix, T, WHOLE, blocks, DECLARE)                                                           \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,                  \
                                       const T *__restrict__ bias, T *__restrict__ y) {                                 \
-        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        DECLARE(tile);                                                                                                 \
         tensor_gathered<T, false, WHOLE, TensorTile##tile>(p, x, w, bias, y, memory);                                  \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_data_grad_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,        \
                                                 T *__restrict__ dx) {                                                  \
-        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        DECLARE(tile);                                                                                                 \
         tensor_gathered<T, true, WHOLE, TensorTile##tile>(p, g, w, nullptr, dx, memory);                               \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \
                                                    f32 *__restrict__ parts, u32 splits, T *__restrict__ dw,            \
                                                    u32 sharers, u32 keep) {                                            \
-        __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES];                                      \
+        DECLARE(tile);                                                                                                 \
         tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, dw, sharers, keep, memory);                   \
     }
 #define CONV_TENSORS(suffix, T)                                                                                        \
-    CONV_TENSOR(128x128, suffix, T, true, 2)                                                                           \
-    CONV_TENSOR(128x64, suffix, T, true, 4)                                                                            \
-    CONV_TENSOR(64x64, suffix, T, false, 6)
+    CONV_TENSOR(128x256, suffix, T, true, 1, DYNAMIC_MEMORY)                                                           \
+    CONV_TENSOR(128x128, suffix, T, true, 2, STATIC_MEMORY)                                                            \
+    CONV_TENSOR(128x64, suffix, T, true, 4, STATIC_MEMORY)                                                             \
+    CONV_TENSOR(64x64, suffix, T, false, 6, STATIC_MEMORY)

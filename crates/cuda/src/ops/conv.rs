@@ -129,6 +129,7 @@ impl ConvOps for Cuda {
             Algorithm::Tensor(TensorTile::T64x64) => "tensor cores 64×64",
             Algorithm::Tensor(TensorTile::T128x64) => "tensor cores 128×64",
             Algorithm::Tensor(TensorTile::T128x128) => "tensor cores 128×128",
+            Algorithm::Tensor(TensorTile::T128x256) => "tensor cores 128×256",
             Algorithm::Padded => "tensor cores, channels padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Few => "few",

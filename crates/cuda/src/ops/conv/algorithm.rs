@@ -31,17 +31,34 @@ pub enum TensorTile {
     T128x64,
     /// 128 × 128: each element that is read takes part in more products.
     T128x128,
+    /// 128 × 256: still more, for results with many channels; one block on a multiprocessor.
+    T128x256,
 }
 
 impl TensorTile {
     /// All tiles.
-    pub const ALL: [TensorTile; 3] = [TensorTile::T64x64, TensorTile::T128x64, TensorTile::T128x128];
+    pub const ALL: [TensorTile; 4] = [
+        TensorTile::T64x64,
+        TensorTile::T128x64,
+        TensorTile::T128x128,
+        TensorTile::T128x256,
+    ];
+
+    /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
+    pub(super) fn dynamic_shared(self) -> u32 {
+        match self {
+            // Three stages of 64 bytes for each row and column of the tile (`TensorTile::BYTES`).
+            TensorTile::T128x256 => 3 * 64 * (128 + 256),
+            _ => 0,
+        }
+    }
 
     pub(super) fn shape(self) -> Shape {
         match self {
             TensorTile::T64x64 => Shape::T64X64,
             TensorTile::T128x64 => Shape::T128X64,
             TensorTile::T128x128 => Shape::T128X128,
+            TensorTile::T128x256 => Shape::T128X256,
         }
     }
 }
@@ -70,14 +87,23 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Bytes of shared memory that a launch of the kernel that multiplies tiles asks for.
+    pub(super) fn dynamic_shared(self) -> u32 {
+        match self {
+            Algorithm::Tensor(tile) => tile.dynamic_shared(),
+            _ => 0,
+        }
+    }
+
     /// All variants.
-    pub const ALL: [Algorithm; 12] = [
+    pub const ALL: [Algorithm; 13] = [
         Algorithm::Naive,
         Algorithm::Tiled(Tile::Small),
         Algorithm::Tiled(Tile::Large),
         Algorithm::Tensor(TensorTile::T64x64),
         Algorithm::Tensor(TensorTile::T128x64),
         Algorithm::Tensor(TensorTile::T128x128),
+        Algorithm::Tensor(TensorTile::T128x256),
         Algorithm::Padded,
         Algorithm::Shallow,
         Algorithm::Few,
@@ -95,6 +121,7 @@ impl Algorithm {
             Algorithm::Tensor(TensorTile::T64x64) => "tensor64x64",
             Algorithm::Tensor(TensorTile::T128x64) => "tensor128x64",
             Algorithm::Tensor(TensorTile::T128x128) => "tensor128x128",
+            Algorithm::Tensor(TensorTile::T128x256) => "tensor128x256",
             Algorithm::Padded => "padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Few => "few",

@@ -137,7 +137,7 @@ impl Algorithm {
                 let whole = match (pass, tile) {
                     (Pass::Forward, _) => inner.is_multiple_of(chunk) && outer.is_multiple_of(2),
                     // A stage of the larger tiles is 64 bytes of the channels of one tap.
-                    (Pass::DataGrad, TensorTile::T128x64 | TensorTile::T128x128) => {
+                    (Pass::DataGrad, TensorTile::T128x64 | TensorTile::T128x128 | TensorTile::T128x256) => {
                         inner.is_multiple_of(chunk) && outer.is_multiple_of(4 * chunk)
                     }
                     _ => inner.is_multiple_of(chunk) && outer.is_multiple_of(chunk),

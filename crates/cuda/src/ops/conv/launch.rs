@@ -90,12 +90,15 @@ fn tensor(pass: Pass, tile: TensorTile, dtype: DType) -> &'static Kernel {
         (Pass::Forward, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_64X64_F32, b::CONV_TENSOR_64X64_BF16, h::CONV_TENSOR_64X64_F16),
         (Pass::Forward, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_128X64_F32, b::CONV_TENSOR_128X64_BF16, h::CONV_TENSOR_128X64_F16),
         (Pass::Forward, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_128X128_F32, b::CONV_TENSOR_128X128_BF16, h::CONV_TENSOR_128X128_F16),
+        (Pass::Forward, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_128X256_F32, b::CONV_TENSOR_128X256_BF16, h::CONV_TENSOR_128X256_F16),
         (Pass::DataGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_64X64_F32, b::CONV_TENSOR_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_DATA_GRAD_64X64_F16),
         (Pass::DataGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X64_F32, b::CONV_TENSOR_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_DATA_GRAD_128X64_F16),
         (Pass::DataGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X128_F32, b::CONV_TENSOR_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_DATA_GRAD_128X128_F16),
+        (Pass::DataGrad, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X256_F32, b::CONV_TENSOR_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_DATA_GRAD_128X256_F16),
         (Pass::WeightGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_64X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_64X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_64X64_F16),
         (Pass::WeightGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X64_F16),
         (Pass::WeightGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X128_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X128_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X128_F16),
+        (Pass::WeightGrad, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X256_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X256_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X256_F16),
     }
 }
 
@@ -162,7 +165,11 @@ impl Cuda {
         let size = product(Pass::Forward, p);
         if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::Forward, p, dtype) {
             let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
-            return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
+            let geometry = Geometry {
+                shared: algorithm.dynamic_shared(),
+                ..geometry(rows, columns, size.parts, threads)
+            };
+            return self.launch(kernel, geometry, &args);
         }
         match algorithm {
             Algorithm::Padded => self.padded_forward(p, x, w, bias, y),
@@ -198,7 +205,11 @@ impl Cuda {
         let size = product(Pass::DataGrad, p);
         if let Some((kernel, tile, threads)) = tiles(algorithm, Pass::DataGrad, p, dtype) {
             let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
-            return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
+            let geometry = Geometry {
+                shared: algorithm.dynamic_shared(),
+                ..geometry(rows, columns, size.parts, threads)
+            };
+            return self.launch(kernel, geometry, &args);
         }
         let positions = len / u64::from(p.in_channels);
         match algorithm {
@@ -281,9 +292,16 @@ impl Cuda {
         let groups: u64 = grid.iter().product();
         grid[along] *= splits;
         let count = splits as u32;
+        let shared = algorithm.dynamic_shared();
         let sharers = match scratch {
             None => 0,
-            Some(_) => self.sharers(kernel, geometry(grid[0], grid[1], grid[2], threads), groups, splits)?,
+            Some(_) => {
+                let geometry = Geometry {
+                    shared,
+                    ..geometry(grid[0], grid[1], grid[2], threads)
+                };
+                self.sharers(kernel, geometry, groups, splits)?
+            }
         };
         let done = sharers > 0 || scratch.is_none();
         let (parts, end) = match &mut scratch {
@@ -315,7 +333,11 @@ impl Cuda {
         } else if let Algorithm::Tensor(_) = algorithm {
             args.push(Arg::value(&all_channels));
         }
-        self.launch(kernel, geometry(grid[0], grid[1], grid[2], threads), &args)?;
+        let geometry = Geometry {
+            shared,
+            ..geometry(grid[0], grid[1], grid[2], threads)
+        };
+        self.launch(kernel, geometry, &args)?;
         match (scratch.filter(|_| !done), bias) {
             (None, None) => Ok(()),
             (None, Some(bias)) => self.bias_grad(bias),

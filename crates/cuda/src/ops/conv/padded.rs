@@ -42,12 +42,15 @@ impl Cuda {
             unreachable!("tensor cores multiply tiles");
         };
         let size = product(Pass::WeightGrad, &q);
-        let grid = geometry(
-            size.columns.div_ceil(columns),
-            size.rows.div_ceil(rows),
-            size.parts * splits,
-            threads,
-        );
+        let grid = Geometry {
+            shared: Algorithm::Tensor(tile).dynamic_shared(),
+            ..geometry(
+                size.columns.div_ceil(columns),
+                size.rows.div_ceil(rows),
+                size.parts * splits,
+                threads,
+            )
+        };
         let mut parts = self.scratch(DType::F32, (splits * size.rows * size.columns) as usize)?;
         let count = splits as u32;
         let groups = u64::from(grid.grid[0]) * u64::from(grid.grid[1]) * size.parts;
