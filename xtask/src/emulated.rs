@@ -12,6 +12,8 @@ const MEMORY: u64 = 80_000_000_000;
 pub(crate) struct Trained {
     /// The launch trace.
     pub(crate) trace: String,
+    /// The log of launches of recorded steps, with the bytes of their arguments; as the trace, empty if kernels were carried out.
+    pub(crate) launches: String,
     /// The counters; empty unless kernels were carried out.
     pub(crate) counters: String,
 }
@@ -40,6 +42,7 @@ pub(crate) fn trained(programs: &Path, train: &str, steps: u32, execute: bool) -
 
 fn trained_in(programs: &Path, train: &str, steps: u32, execute: bool, folder: &Path) -> Result<Trained, String> {
     let (trace, counters) = (folder.join("trace.jsonl"), folder.join("counters.jsonl"));
+    let launches = folder.join("launches.jsonl");
     let mut command = Command::new(programs.join("kiln"));
     command
         .arg("train")
@@ -59,6 +62,7 @@ fn trained_in(programs: &Path, train: &str, steps: u32, execute: bool, folder: &
     match execute {
         false => command
             .env("KILN_EMULATOR_EXECUTE", "0")
+            .env("KILN_LAUNCH_LOG", &launches)
             .env("KILN_EMULATOR_TRACE", &trace),
         true => command.env("KILN_EMULATOR_COUNTERS", &counters),
     };
@@ -71,10 +75,12 @@ fn trained_in(programs: &Path, train: &str, steps: u32, execute: bool, folder: &
     Ok(match execute {
         false => Trained {
             trace: read(&trace)?,
+            launches: read(&launches)?,
             counters: String::new(),
         },
         true => Trained {
             trace: String::new(),
+            launches: String::new(),
             counters: read(&counters)?,
         },
     })

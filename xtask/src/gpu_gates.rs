@@ -4,7 +4,8 @@
 //! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
 //! the run is one launch of a recorded graph, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
 //! device, up to the end of that step and in the whole run, whose validation is computed op by op beside the recording.
-//! kernels/gates.toml has a row for each step.
+//! kernels/gates.toml has a row for each step. `streamed_bytes` are those that kernels beside products read and write: divided by the bytes of all
+//! results of convolutions they are the passes over activations beside them.
 
 use crate::counters;
 use crate::emulated::{forecast, programs, trained};
@@ -56,6 +57,10 @@ const STEPS: u32 = 4;
 
 /// The modelled time of a step: not a count, and it may grow by a fiftieth.
 const MODELLED: &str = "modelled_h100_ns";
+
+/// The bytes that pass through kernels beside products, convolutions and attention, which are those whose names begin so.
+const STREAMED: &str = "streamed_bytes";
+const PRODUCTS: [&str; 4] = ["matmul_", "linear_", "conv_", "attention_"];
 
 /// The counts of a step by name.
 type Counts = BTreeMap<String, u64>;
@@ -148,9 +153,29 @@ fn grown<'a>(before: &'a Counts, now: &'a Counts) -> impl Iterator<Item = (&'a s
 
 /// Trains a few steps of a network on the device that computes nothing, and counts the last one; and what it would take, modelled.
 fn measure(programs: &Path, train: &str) -> Result<Counts, String> {
-    let mut counts = count(&trained(programs, train, STEPS, false)?.trace)?;
+    let run = trained(programs, train, STEPS, false)?;
+    let mut counts = count(&run.trace)?;
+    counts.insert(STREAMED.to_string(), streamed(&run.launches)?);
     counts.insert(MODELLED.to_string(), forecast(programs, train)?);
     Ok(counts)
+}
+
+/// The bytes that the kernels of the last recorded step are given, read or written, but for products, convolutions and attention.
+fn streamed(log: &str) -> Result<u64, String> {
+    let mut bytes = 0;
+    for line in log.lines() {
+        let launch: Value = serde_json::from_str(line).map_err(|e| format!("`{line}` in the launch log: {e}"))?;
+        let Some(kernel) = launch["kernel"].as_str() else {
+            bytes = 0;
+            continue;
+        };
+        if PRODUCTS.iter().any(|start| kernel.starts_with(start)) {
+            continue;
+        }
+        let given = ["args", "kept"].into_iter().filter_map(|key| launch[key].as_array());
+        bytes += given.flatten().filter_map(Value::as_u64).sum::<u64>();
+    }
+    Ok(bytes)
 }
 
 /// Counts the last graph of a trace, and the most memory up to its end and of the whole.
@@ -260,6 +285,17 @@ mod tests {
         ]);
         assert_eq!(count(&trace), Ok(wanted));
         assert!(count("{\"fill\":4}").is_err() && count("no json").is_err());
+    }
+
+    #[test]
+    fn bytes_beside_products_are_those_of_the_last_capture() {
+        let log = r#"{"capture":"begin"}
+{"kernel":"a","grid":[1,1,1],"block":[1,1,1],"shared":0,"args":[5],"kept":[]}
+{"capture":"begin"}
+{"kernel":"norm_apply_f32","grid":[1,1,1],"block":[1,1,1],"shared":0,"args":["0100",100,null,50],"kept":[7]}
+{"kernel":"conv_naive_f32","grid":[1,1,1],"block":[1,1,1],"shared":0,"args":[1000],"kept":[]}"#;
+        assert_eq!(streamed(log), Ok(157));
+        assert!(streamed("no json").is_err());
     }
 
     #[test]
