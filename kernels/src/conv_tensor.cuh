@@ -9,6 +9,7 @@
 
 #include "common/tensor_tile.cuh"
 #include "conv_gather.cuh"
+#include "conv_moments.cuh"
 #include "conv_tiled.cuh"
 
 template <typename T> constexpr int CHUNK = LANES<T>;
@@ -179,11 +180,13 @@ __device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, unsigned
 }
 
 // Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). The result's channels
-// per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP.
-template <typename T, bool DATA, bool WHOLE, typename Tile>
+// per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP. MOMENTS: the forward op
+// also writes the moments of the result's channels, by way of `partial` (conv_moments.cuh).
+template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false>
 __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__restrict__ source,
                                                 const T *__restrict__ w, const T *__restrict__ bias,
-                                                T *__restrict__ result, unsigned char *memory) {
+                                                T *__restrict__ result, unsigned char *memory, float *partial = nullptr,
+                                                float *moments = nullptr) {
     Gather<DATA> g(p, blockIdx.z);
     u64 first = (u64)blockIdx.x * Tile::ROWS;
     if (first >= g.rows) return; // classes of remainders differ in size
@@ -206,6 +209,7 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
     for (int r = threadIdx.x; r < Tile::ROWS; r += Tile::THREADS)
         targets[r] = first + r < g.rows ? g.target(p, first + r) * channels + (u64)g.group * per : ~0ull;
     const bool fours = per % 4 == 0;
+    ChannelMoments<Tile> of_channels;
     each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
         u64 to = targets[row];
         u32 c = columns + column;
@@ -217,7 +221,17 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
         if (fours) *reinterpret_cast<Few<T, 4> *>(result + to + c) = out;
         else
             for (int i = 0; i < 4 && c + i < per; ++i) result[to + c + i] = out.v[i];
+        if constexpr (MOMENTS) {
+            float stored[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) stored[i] = to_acc(out.v[i]);
+            of_channels.add(stored);
+        }
     });
+    if constexpr (MOMENTS) {
+        const u32 c = columns + threadIdx.x;
+        of_channels.put(g.rows, channels, (u64)g.group * per + c, c < per, partial, moments, memory);
+    }
 }
 
 // The weight gradient's sums over the positions of one split.
@@ -257,6 +271,9 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // to parts[s·|dw|], in f32; the last `sharers` blocks of each tile add them in order (conv_parts.cuh), or conv_sum_parts if that is 0.
 // With `keep`, dw has only the first `keep` channels of every 16 bytes.
 //
+// With moments, `partial` has 2·O numbers for each block of rows and for each group of MOMENT_BLOCKS of them, and there are no more groups
+// than MOMENT_TICKETS, one for each tile of columns and group of channels besides.
+//
 // Geometry: tiles of R × C by a warp for every 64 × 64, in the smallest for 64 × 32. Forward and data gradient:
 // x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
 // Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits. The largest tile has TensorTile128x256::BYTES of dynamic
@@ -269,6 +286,12 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
                                       const T *__restrict__ bias, T *__restrict__ y) {                                 \
         DECLARE(tile);                                                                                                 \
         tensor_gathered<T, false, WHOLE, TensorTile##tile>(p, x, w, bias, y, memory);                                  \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_moments_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,          \
+                                              T *__restrict__ y, float *partial, float *moments) {                     \
+        DECLARE(tile);                                                                                                 \
+        tensor_gathered<T, false, WHOLE, TensorTile##tile, true>(p, x, w, nullptr, y, memory, partial, moments);       \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_data_grad_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,        \

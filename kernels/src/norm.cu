@@ -25,7 +25,8 @@ constexpr int REDUCE = 128;
 
 // The statistics of each (sample, group), and what a batch norm in training keeps of them.
 struct Statistics {
-    float *mean, *rstd, *running_mean, *running_var; // the last two, a value per group, may be null
+    float *mean, *rstd;
+    float *running_mean, *running_var; // a value per group; may be null
     i32 *batches;                                    // one number, null if they are
     double momentum;
 
@@ -34,7 +35,7 @@ struct Statistics {
     __device__ __forceinline__ void put(const GroupNormParams &p, u64 to, const Moments &m) const {
         float var = m.m2 / m.count;
         mean[to] = p.rms ? 0.0f : m.mean;
-        rstd[to] = rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
+        rstd[to] = p.flags & NORM_M2 ? m.m2 : rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
         if (running_mean) {
             float keep = (float)(1.0 - momentum), rate = (float)momentum;
             running_mean[to] = keep * running_mean[to] + rate * m.mean;
@@ -133,7 +134,8 @@ extern "C" __global__ void __launch_bounds__(REDUCE)
     norm_stats(GroupNormParams p, Cut cut, const float *__restrict__ partial, float *__restrict__ mean,
                float *__restrict__ rstd, float *__restrict__ running_mean, float *__restrict__ running_var,
                i32 *__restrict__ batches, double momentum) {
-    const Statistics to = {mean, rstd, running_mean, running_var, batches, momentum};
+    float *second = p.flags & NORM_M2 ? mean + p.groups : rstd;
+    const Statistics to = {mean, second, running_mean, running_var, batches, momentum};
     __shared__ Moments warps[REDUCE / WARP];
     u64 channels = p.groups * p.width;
     for (Walk at(blockIdx.x, gridDim.x, p.groups); at.quotient < p.samples; at.next()) {
@@ -154,23 +156,36 @@ extern "C" __global__ void __launch_bounds__(REDUCE)
     }
 }
 
-// y = (x − mean)·rstd·scale + shift, plus a residual where there is one, and behind a ReLU if p says so; with EVAL `rstd` holds
-// variances.
-template <typename T, int V, bool EVAL>
+// Where a batch norm has its statistics from: the mean and rstd; the mean and the variance; the mean and the sum of squared deviations
+// from it, of a batch.
+enum class From { RSTD, VARIANCE, MOMENTS };
+
+// y = (x − mean)·rstd·scale + shift, plus a residual where there is one, and behind a ReLU if p says so; `rstd` is what FROM says. Of
+// moments, the blocks of the first rows write the statistics.
+template <typename T, int V, From FROM>
 __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                       const T *__restrict__ residual, const T *__restrict__ scale, const T *__restrict__ shift,
                                       const float *__restrict__ mean, const float *__restrict__ rstd,
-                                      T *__restrict__ y) {
+                                      T *__restrict__ y, const Statistics &to = {}) {
     Place<V> at(p, cut);
     if (!at.inside()) return;
     Groups<V> groups(p, at.column);
     float m[V], a[V], b[V], s[V];
     groups.load(p, mean, at.outer, m);
     groups.load(p, rstd, at.outer, a);
+    if (FROM == From::MOMENTS) {
+        const float count = (float)p.positions;
+        if (at.chunk == 0 && threadIdx.y == 0) {
+#pragma unroll
+            for (int j = 0; j < V; ++j) to.put(p, at.column + j, Moments{count, m[j], a[j]});
+        }
+#pragma unroll
+        for (int j = 0; j < V; ++j) a[j] /= count;
+    }
     of_channels(p, scale, at.column, 1.0f, s);
     of_channels(p, shift, at.column, 0.0f, b);
 #pragma unroll
-    for (int j = 0; j < V; ++j) a[j] = (EVAL ? rstd_of(a[j], p.eps) : a[j]) * s[j];
+    for (int j = 0; j < V; ++j) a[j] = (FROM == From::RSTD ? a[j] : rstd_of(a[j], p.eps)) * s[j];
     auto put = [&](u64 row, int r, float (&v)[V]) {
         if (p.flags & NORM_RELU) {
 #pragma unroll
@@ -463,14 +478,21 @@ __device__ __forceinline__ void train(const GroupNormParams &p, const Cut &cut, 
                                       const T *__restrict__ residual, const T *__restrict__ scale,
                                       const T *__restrict__ shift, const float *__restrict__ mean,
                                       const float *__restrict__ rstd, T *__restrict__ y) {
-    apply<T, V, false>(p, cut, x, residual, scale, shift, mean, rstd, y);
+    apply<T, V, From::RSTD>(p, cut, x, residual, scale, shift, mean, rstd, y);
+}
+template <typename T, int V>
+__device__ __forceinline__ void train_of_moments(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                                 const T *__restrict__ residual, const T *__restrict__ scale,
+                                                 const T *__restrict__ shift, const float *__restrict__ moments,
+                                                 T *__restrict__ y, const Statistics &to) {
+    apply<T, V, From::MOMENTS>(p, cut, x, residual, scale, shift, moments, moments + p.groups, y, to);
 }
 template <typename T, int V>
 __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                      const T *__restrict__ residual, const T *__restrict__ scale,
                                      const T *__restrict__ shift, const float *__restrict__ mean,
                                      const float *__restrict__ var, T *__restrict__ y) {
-    apply<T, V, true>(p, cut, x, residual, scale, shift, mean, var, y);
+    apply<T, V, From::VARIANCE>(p, cut, x, residual, scale, shift, mean, var, y);
 }
 
 template <typename T, int V, typename... Args> __device__ __forceinline__ void sums_given(const Args &...args) {
@@ -492,7 +514,8 @@ template <typename T, int V, typename... Args> __device__ __forceinline__ void g
                               float *__restrict__ mean, float *__restrict__ rstd, float *__restrict__ running_mean,    \
                               float *__restrict__ running_var, i32 *__restrict__ batches, double momentum) {           \
         using T = type;                                                                                                \
-        const Statistics to = {mean, rstd, running_mean, running_var, batches, momentum};                              \
+        float *second = p.flags & NORM_M2 ? mean + p.groups : rstd;                                                    \
+        const Statistics to = {mean, second, running_mean, running_var, batches, momentum};                            \
         BY_WIDTH(moments, p, cut, x, partial, to)                                                                      \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED) norm_apply_##suffix(                                           \
@@ -501,6 +524,15 @@ template <typename T, int V, typename... Args> __device__ __forceinline__ void g
         const float *__restrict__ rstd, type *__restrict__ y) {                                                        \
         using T = type;                                                                                                \
         BY_WIDTH(train, p, cut, x, residual, scale, shift, mean, rstd, y)                                              \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_apply_moments_##suffix(                                   \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ residual,                     \
+        const type *__restrict__ scale, const type *__restrict__ shift, const float *__restrict__ moments,             \
+        type *__restrict__ y, float *__restrict__ mean, float *__restrict__ rstd, float *__restrict__ running_mean,    \
+        float *__restrict__ running_var, i32 *__restrict__ batches, double momentum) {                                 \
+        using T = type;                                                                                                \
+        const Statistics to = {mean, rstd, running_mean, running_var, batches, momentum};                              \
+        BY_WIDTH(train_of_moments, p, cut, x, residual, scale, shift, moments, y, to)                                  \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED) norm_eval_##suffix(                                            \
         GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ residual,                     \

@@ -12,10 +12,12 @@ struct GroupNormParams {
 };
 static_assert(sizeof(GroupNormParams) == 48, "core::ops::GroupNormParams");
 
-// Flags: scale and shift are f32 whatever x is; the result is that of a ReLU; the gradients of scale and shift are f32.
+// Flags: scale and shift are f32 whatever x is; the result is that of a ReLU; the gradients of scale and shift are f32; in place of rstd, the
+// sums of squared deviations from the mean are written, behind the means.
 constexpr u32 NORM_WIDE = 1;
 constexpr u32 NORM_RELU = 2;
 constexpr u32 NORM_WIDE_GRADS = 4;
+constexpr u32 NORM_M2 = 8;
 
 // `count` values with mean `mean` and squared deviations `m2` from it.
 struct Moments {

@@ -105,6 +105,8 @@ ops! {
         AvgPool = "avg_pool",
         /// [`PoolOps::adaptive_avg_pool`](crate::ops::PoolOps::adaptive_avg_pool)
         AdaptiveAvgPool = "adaptive_avg_pool",
+        /// [`ConvOps::conv_moments`](crate::ops::ConvOps::conv_moments), whose gradient is that of [`Op::Conv`]
+        ConvMoments = "conv_moments",
         /// [`ConvPoolOps::conv_max_pool`](crate::ops::ConvPoolOps::conv_max_pool)
         ConvMaxPool = "conv_max_pool",
         /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too

@@ -98,7 +98,7 @@ impl<B: Backend> ResNet18<B> {
 
 impl<B: Backend> Layer<B> for ResNet18<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
+        let mut x = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
             .into_iter()
             .flatten()
@@ -130,12 +130,10 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: Backend> Layer<B> for BasicBlock<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
-        let y = self.conv2.forward(&y)?;
-        match &self.downsample {
-            Some(shortcut) => self.bn2.forward_relu(&y, Some(&shortcut.forward(x)?)),
-            None => self.bn2.forward_relu(&y, Some(x)),
-        }
+        let y = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
+        let shortcut = self.downsample.as_ref().map(|s| s.forward(x)).transpose()?;
+        self.conv2
+            .forward_norm_relu(&self.bn2, &y, Some(shortcut.as_ref().unwrap_or(x)))
     }
 }
 
@@ -151,6 +149,6 @@ impl<B: Backend> Shortcut<B> {
 
 impl<B: Backend> Layer<B> for Shortcut<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.bn.forward(&self.conv.forward(x)?)
+        self.conv.forward_norm(&self.bn, x)
     }
 }

@@ -137,7 +137,7 @@ impl<B: Backend> ResNet50<B> {
 
 impl<B: Backend> Layer<B> for ResNet50<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
+        let x = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
         let mut x = self.maxpool.forward(&x)?;
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
             .into_iter()
@@ -173,12 +173,10 @@ impl<B: Backend> Bottleneck<B> {
 
 impl<B: Backend> Layer<B> for Bottleneck<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
-        let y = self.bn2.forward_relu(&self.conv2.forward(&y)?, None)?;
-        let y = self.conv3.forward(&y)?;
-        match &self.downsample {
-            Some(shortcut) => self.bn3.forward_relu(&y, Some(&shortcut.forward(x)?)),
-            None => self.bn3.forward_relu(&y, Some(x)),
-        }
+        let y = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
+        let y = self.conv2.forward_norm_relu(&self.bn2, &y, None)?;
+        let shortcut = self.downsample.as_ref().map(|s| s.forward(x)).transpose()?;
+        self.conv3
+            .forward_norm_relu(&self.bn3, &y, Some(shortcut.as_ref().unwrap_or(x)))
     }
 }

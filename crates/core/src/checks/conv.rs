@@ -1,8 +1,8 @@
 //! Checks of convolutions, alone and followed by a pooling.
 
-use super::Operands;
 use super::pool;
 use super::window::{Along, LARGEST, image, windows};
+use super::{Operands, accumulator};
 use crate::ops::{Activation, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
 use crate::{DType, Result, Runtime};
 
@@ -53,6 +53,32 @@ pub fn conv<R: Runtime>(
     of.holds("w", w, dtype, weight)?;
     of.may_hold("bias", bias, dtype, p.out_channels as usize)?;
     of.holds("y", y, dtype, output)
+}
+
+/// Checks [`ConvOps::conv_moments`](crate::ops::ConvOps::conv_moments).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_moments<R: Runtime>(
+    on: &R,
+    p: &ConvParams,
+    x: &R::Buffer,
+    w: &R::Buffer,
+    y: &R::Buffer,
+    moments: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "conv_moments");
+    let (dtype, [input, weight, output]) = (of.float(y)?, sizes(&of, p)?);
+    of.require(output > 0, "y", output, "a result that is not empty")?;
+    of.holds("x", x, dtype, input)?;
+    of.holds("w", w, dtype, weight)?;
+    of.holds("y", y, dtype, output)?;
+    of.holds(
+        "moments",
+        moments,
+        accumulator(dtype),
+        of.size(&[2, u64::from(p.out_channels)])?,
+    )
 }
 
 /// Checks [`ConvOps::conv_data_grad`](crate::ops::ConvOps::conv_data_grad).

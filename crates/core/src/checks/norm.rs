@@ -101,6 +101,7 @@ pub fn batch_norm<R: Runtime>(
     on: &R,
     p: &BatchNormTrainParams,
     x: &R::Buffer,
+    moments: Option<&R::Buffer>,
     residual: Option<&R::Buffer>,
     scale: Option<&R::Buffer>,
     shift: Option<&R::Buffer>,
@@ -128,6 +129,7 @@ pub fn batch_norm<R: Runtime>(
     let sizes = batch(&of, &p.batch_norm())?;
     buffers.check(&of, p.eps, sizes)?;
     of.may_hold("residual", residual, x.dtype(), sizes[0])?;
+    of.may_hold("moments", moments, accumulator(x.dtype()), of.size(&[2, p.channels])?)?;
     of.holds("batches", running.batches, DType::I32, 1)
 }
 

@@ -8,7 +8,7 @@ pub(super) mod window;
 
 pub use window::*;
 
-use super::{Activation, dim32};
+use super::{Activation, Op, dim32};
 use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -210,6 +210,21 @@ pub trait ConvOps: Runtime {
         bias: Option<&Self::Buffer>,
         y: &mut Self::Buffer,
     ) -> Result<()>;
+
+    /// [`ConvOps::conv`] without a bias, of a result that is not empty, and the `moments` `[2, O]` of its channels, of the accumulation
+    /// dtype: the mean of each one's stored values, and the sum of their squared deviations from it. A batch norm in training
+    /// ([`NormOps::batch_norm`](crate::ops::NormOps::batch_norm)) then need not read the result for its statistics.
+    fn conv_moments(
+        &self,
+        p: &ConvParams,
+        x: &Self::Buffer,
+        w: &Self::Buffer,
+        y: &mut Self::Buffer,
+        moments: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, w, y, moments);
+        self.unsupported(Op::ConvMoments)
+    }
 
     /// `dx`: the gradient with respect to the input; also the transposed convolution of `g`.
     fn conv_data_grad(&self, p: &ConvParams, g: &Self::Buffer, w: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;

@@ -311,11 +311,13 @@ pub trait NormOps: Runtime {
     /// Normalises each channel by its values in the batch, `y = relu((x − mean)·rstd·scale + shift + residual)`, and returns its
     /// statistics as [`NormOps::group_norm`] with [`BatchNormParams::group_norm`] does. Running statistics (f32; f64 for f64) move
     /// towards them: `running = (1 − momentum)·running + momentum·batch`, with the mean, and with the unbiased variance (divided by
-    /// `rows − 1`); the number of batches grows by 1.
+    /// `rows − 1`); the number of batches grows by 1. With the `moments` of `x`, which
+    /// [`ConvOps::conv_moments`](crate::ops::ConvOps::conv_moments) gives, they need not be computed.
     fn batch_norm(
         &self,
         p: &BatchNormTrainParams,
         x: &Self::Buffer,
+        moments: Option<&Self::Buffer>,
         residual: Option<&Self::Buffer>,
         scale: Option<&Self::Buffer>,
         shift: Option<&Self::Buffer>,
@@ -324,7 +326,7 @@ pub trait NormOps: Runtime {
         rstd: &mut Self::Buffer,
         running: RunningStats<'_, Self::Buffer>,
     ) -> Result<()> {
-        let _ = (p, x, residual, scale, shift, y, mean, rstd, running);
+        let _ = (p, x, moments, residual, scale, shift, y, mean, rstd, running);
         self.unsupported(Op::BatchNorm)
     }
 

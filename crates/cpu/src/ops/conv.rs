@@ -4,6 +4,7 @@ use crate::conv::plan::{Algorithm, choose};
 use crate::conv::{Geometry, Operands, depthwise, direct, halves, packed_columns, planar, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::gemm::halves::{Half, HalfKernels};
+use crate::ops::norm::channel_moments;
 use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::winograd;
@@ -33,6 +34,19 @@ impl ConvOps for Cpu {
             DType::F16 => half_forward::<f16>(self, &g, [x, w], bias, y),
             dtype => crate::dispatch::float!(dtype, T => wide_forward::<T>(self, &g, [x, w], bias, y)),
         }
+    }
+
+    fn conv_moments(
+        &self,
+        p: &ConvParams,
+        x: &CpuBuffer,
+        w: &CpuBuffer,
+        y: &mut CpuBuffer,
+        moments: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::conv_moments(self, p, x, w, y, moments)?;
+        self.conv(p, x, w, None, y)?;
+        channel_moments(self, u64::from(p.out_channels), y, moments)
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &CpuBuffer, w: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {

@@ -50,6 +50,15 @@ pub(super) fn write_channels<T: Stored>(
     }
 }
 
+/// The moments `[2, channels]` of a tensor that is not empty: the mean of each channel, and the sum of squared deviations from it.
+pub(super) fn channel_moments(cpu: &Cpu, channels: u64, x: &CpuBuffer, moments: &mut CpuBuffer) -> Result<()> {
+    let p = GroupNormParams::of_channels(x.len() as u64 / channels, channels, 0.0);
+    float!(x.dtype(), T => {
+        let (mean, m2) = moments.as_mut_slice().split_at_mut(channels as usize);
+        batch::moments_of(cpu, &p, x.as_slice::<T>(), mean, m2)
+    })
+}
+
 impl NormOps for Cpu {
     fn batch_norm_eval(
         &self,
@@ -76,6 +85,7 @@ impl NormOps for Cpu {
         &self,
         p: &BatchNormTrainParams,
         x: &CpuBuffer,
+        moments: Option<&CpuBuffer>,
         residual: Option<&CpuBuffer>,
         scale: Option<&CpuBuffer>,
         shift: Option<&CpuBuffer>,
@@ -84,7 +94,7 @@ impl NormOps for Cpu {
         rstd: &mut CpuBuffer,
         running: RunningStats<'_, CpuBuffer>,
     ) -> Result<()> {
-        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
+        checks::batch_norm(self, p, x, moments, residual, scale, shift, y, mean, rstd, &running)?;
         float!(x.dtype(), T => {
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
@@ -93,6 +103,7 @@ impl NormOps for Cpu {
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
             let moved = (running.mean.as_mut_slice(), running.var.as_mut_slice());
             let norm = p.batch_norm().group_norm();
+            let x = (x, moments.map(|m| m.as_slice()));
             batch::forward(self, &norm, x, (affine, behind), y, mean, rstd, |mean, m2| {
                 batch::move_running(p, (mean, m2), moved);
             })?;
@@ -154,7 +165,7 @@ impl NormOps for Cpu {
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
             if p.is_batch_norm() {
                 let (x, y, of) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), (affine, Behind::NOTHING));
-                return batch::forward(self, p, x, of, y, mean, rstd, |_, _| ());
+                return batch::forward(self, p, (x, None), of, y, mean, rstd, |_, _| ());
             }
             let x = Upcast::new::<T>(self, x)?;
             write_upcast::<T>(self, y, |y| {

@@ -3,6 +3,7 @@
 mod algorithm;
 mod choose;
 mod launch;
+mod moments;
 mod padded;
 mod winograd;
 
@@ -32,6 +33,24 @@ impl Cuda {
         checks::conv(self, p, x, w, bias, y)?;
         self.fitting("conv", algorithm, Pass::Forward, p, x.dtype())?;
         self.forward(algorithm, p, x, w, bias, y)
+    }
+
+    /// [`ConvOps::conv_moments`] by `algorithm`, for tests and benches.
+    ///
+    /// # Errors
+    /// As [`Cuda::conv_with`].
+    pub fn conv_moments_with(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        y: &mut CudaBuffer,
+        moments: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::conv_moments(self, p, x, w, y, moments)?;
+        self.fitting("conv_moments", algorithm, Pass::Forward, p, x.dtype())?;
+        self.forward_moments(algorithm, p, [x, w], y, moments)
     }
 
     /// [`ConvOps::conv_data_grad`] by `algorithm`, for tests and benches.
@@ -104,6 +123,18 @@ impl ConvOps for Cuda {
     ) -> Result<()> {
         checks::conv(self, p, x, w, bias, y)?;
         self.forward(self.chosen(Pass::Forward, p, x.dtype()), p, x, w, bias, y)
+    }
+
+    fn conv_moments(
+        &self,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        y: &mut CudaBuffer,
+        moments: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::conv_moments(self, p, x, w, y, moments)?;
+        self.forward_moments(self.chosen(Pass::Forward, p, x.dtype()), p, [x, w], y, moments)
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &CudaBuffer, w: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {

@@ -6,6 +6,8 @@
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
 //! with a group per channel, whose second stage is a part of the first one's kernel.
 
+mod statistics;
+
 use super::instance;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
@@ -156,10 +158,11 @@ impl Algorithm {
 }
 
 /// Flags that the kernels of columns read in place of the padding of their parameters, as in `norm.cuh`: scale and shift are of f32
-/// whatever the tensor is, the result is that of a ReLU, and the gradients of scale and shift are of f32.
+/// whatever the tensor is, the result is that of a ReLU, the gradients of scale and shift are of f32, moments take the place of statistics.
 const WIDE: u32 = 1;
 const RELU: u32 = 2;
 const WIDE_GRADS: u32 = 4;
+const M2: u32 = 8;
 
 /// The parameters as the kernels of columns read them.
 fn with_affine(p: &GroupNormParams, affine: Option<&CudaBuffer>) -> GroupNormParams {
@@ -184,6 +187,7 @@ pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 /// The operands that the forward pass of batch norm has beside those of group norm.
 #[derive(Default)]
 struct OfBatch<'a> {
+    moments: Option<&'a CudaBuffer>,
     residual: Option<&'a CudaBuffer>,
     running: Option<(RunningStats<'a, CudaBuffer>, f64)>,
 }
@@ -234,34 +238,23 @@ impl Cuda {
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
         let p = &with_affine(p, scale.or(shift));
-        let channels = p.groups * p.width;
-        let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * channels) as usize)?;
-        let (ends, groups) = (tiles.ends(p), mean.len() as u64);
-        let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
         let ([running_mean, running_var, batches], momentum) = match of.running {
             Some((r, momentum)) => ([r.mean.out(), r.var.out(), r.batches.out()], momentum),
             None => ([maybe(None); 3], 0.0),
         };
         let momentum = Arg::value(&momentum);
+        let groups = mean.len() as u64;
         let to = [mean.out(), rstd.out(), running_mean, running_var, batches, momentum];
-        let nowhere = [
-            maybe(None),
-            maybe(None),
-            maybe(None),
-            maybe(None),
-            maybe(None),
-            momentum,
-        ];
-        let kernel = instance(&columns::NORM_MOMENTS, dtype);
-        let [a, b, c, d, e, f] = if ends { to } else { nowhere };
-        let args = [p, cut, x.arg(), partial.out(), a, b, c, d, e, f];
-        self.launch(kernel, tiles.geometry, &args)?;
-        if !ends {
-            let stats = striding(groups, 1, [128, 1, 1]);
-            let [a, b, c, d, e, f] = to;
-            self.launch(&columns::NORM_STATS, stats, &[p, cut, partial.arg(), a, b, c, d, e, f])?;
-        }
         let (residual, scale, shift) = (maybe(of.residual), maybe(scale), maybe(shift));
+        if let Some(moments) = of.moments {
+            let (p, cut, [a, b, c, d, e, f]) = (Arg::value(p), Arg::value(&tiles.cut), to);
+            let affine = [residual, scale, shift, moments.arg()];
+            let [r, s, t, m] = affine;
+            let args = [p, cut, x.arg(), r, s, t, m, y.out(), a, b, c, d, e, f];
+            return self.launch(instance(&columns::NORM_APPLY_MOMENTS, dtype), tiles.geometry, &args);
+        }
+        self.norm_statistics(p, &tiles, x, groups, to)?;
+        let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
         let args = [p, cut, x.arg(), residual, scale, shift, mean.arg(), rstd.arg(), y.out()];
         self.launch(instance(&columns::NORM_APPLY, dtype), tiles.geometry, &args)
     }
@@ -485,6 +478,7 @@ impl NormOps for Cuda {
         &self,
         p: &BatchNormTrainParams,
         x: &CudaBuffer,
+        moments: Option<&CudaBuffer>,
         residual: Option<&CudaBuffer>,
         scale: Option<&CudaBuffer>,
         shift: Option<&CudaBuffer>,
@@ -493,8 +487,9 @@ impl NormOps for Cuda {
         rstd: &mut CudaBuffer,
         running: RunningStats<'_, CudaBuffer>,
     ) -> Result<()> {
-        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
+        checks::batch_norm(self, p, x, moments, residual, scale, shift, y, mean, rstd, &running)?;
         let of = OfBatch {
+            moments,
             residual,
             running: Some((running, p.momentum)),
         };

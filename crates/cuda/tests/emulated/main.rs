@@ -7,6 +7,7 @@ mod checkpointed;
 mod checks;
 mod control;
 mod conv;
+mod conv_moments;
 #[allow(dead_code)]
 #[path = "../../examples/cuda_graph.rs"]
 mod cuda_graph;

@@ -146,8 +146,23 @@ impl<B: Backend> BatchNorm<B> {
         // Traces and checkpoints have the layer by itself.
         match trace::is_on() || recompute::selects(&[Walkable::<B>::module_id(self)]) {
             true => behind.of(self.forward(x)?),
-            false => trace::run(self, None, x, |_, _| 0, || self.normalise(x, behind)),
+            false => trace::run(self, None, x, |_, _| 0, || self.normalise(x, None, behind)),
         }
+    }
+
+    /// [`forward`](Layer::forward) of a tensor whose moments are given, and what is behind it.
+    pub(super) fn forward_of_moments(
+        &self,
+        x: &Tensor<B>,
+        moments: &Tensor<B>,
+        behind: Behind<'_, B>,
+    ) -> Result<Tensor<B>> {
+        trace::run(self, None, x, |_, _| 0, || self.normalise(x, Some(moments), behind))
+    }
+
+    /// True if it normalises by the batch and keeps running statistics.
+    pub(super) fn takes_moments(&self) -> bool {
+        self.mode.is_training() && self.running_stats().is_some()
     }
 
     /// [`forward_relu`](BatchNorm::forward_relu) together with the layer `relu`, which is the ReLU.
@@ -161,15 +176,18 @@ impl<B: Backend> BatchNorm<B> {
             Some((relu, "BatchNorm+Relu")),
             x,
             |_, _| 0,
-            || self.normalise(x, behind),
+            || self.normalise(x, None, behind),
         )
     }
 
     /// The function of this layer and what is behind it.
-    fn normalise(&self, x: &Tensor<B>, behind: Behind<'_, B>) -> Result<Tensor<B>> {
+    fn normalise(&self, x: &Tensor<B>, moments: Option<&Tensor<B>>, behind: Behind<'_, B>) -> Result<Tensor<B>> {
         let affine = (self.weight.as_deref(), self.bias.as_deref());
         match (self.running_stats(), self.mode.is_training()) {
-            (Some(running), true) => x.batch_norm_train(affine, self.eps, self.momentum(&running)?, running, behind),
+            (Some(running), true) => {
+                let momentum = self.momentum(&running)?;
+                x.batch_norm_train(moments, affine, self.eps, momentum, running, behind)
+            }
             (Some(running), false) => {
                 x.batch_norm_eval_then((&running.mean.get(), &running.var.get()), affine, self.eps, behind)
             }
@@ -293,7 +311,7 @@ impl<B: Backend> BatchNormBuilder<B> {
 #[compiled_once]
 impl<B: Backend> Layer<B> for BatchNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.normalise(x, Behind::default())
+        self.normalise(x, None, Behind::default())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Convolution in one to three dimensions.
 
-use super::{Extents, Layer, MaxPool};
+use super::{BatchNorm, Extents, Layer, MaxPool};
 use crate::autograd::recompute;
+use crate::ops::Behind;
 use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walk, WalkMut, Walkable, trace};
 use kiln_core::ops::{Activation, ConvParams, Padding, Window};
 use std::marker::PhantomData;
@@ -171,6 +172,74 @@ impl<B: Backend, const R: usize> Conv<B, R> {
             }
         };
         trace::run(self, Some((id, POOLED[R])), x, |_, _| 0, body)
+    }
+
+    /// `norm.forward(&self.forward(x)?)`. In training, where this layer has neither bias nor activation and a backend can do so, the
+    /// convolution also gives the statistics of its channels, and the norm need not read its result for them.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::{BatchNorm, Conv2d}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (conv, norm) = (Conv2d::builder(3, 8, 3).bias(false).build(init)?, BatchNorm::new(init, 8)?);
+    /// let x = Tensor::rand(&cpu, &[2, 8, 8, 3], DType::F32, &mut Rng::new(0))?;
+    /// let y = conv.forward_norm(&norm, &x)?;
+    /// assert_eq!(y.to_f64()?, norm.forward(&conv.forward(&x)?)?.to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those of the two layers.
+    pub fn forward_norm(&self, norm: &BatchNorm<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        match self.with_moments(norm, x)? {
+            (y, Some(moments)) => norm.forward_of_moments(&y, &moments, Behind::default()),
+            (y, None) => norm.forward(&y),
+        }
+    }
+
+    /// `norm.forward_relu(&self.forward(x)?, residual)` ([`BatchNorm::forward_relu`]), as [`forward_norm`](Self::forward_norm).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::{BatchNorm, Conv2d}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (conv, norm) = (Conv2d::builder(3, 3, 1).bias(false).build(init)?, BatchNorm::new(init, 3)?);
+    /// let x = Tensor::rand(&cpu, &[2, 8, 8, 3], DType::F32, &mut Rng::new(0))?;
+    /// let y = conv.forward_norm_relu(&norm, &x, Some(&x))?;
+    /// assert_eq!(y.to_f64()?, norm.forward_relu(&conv.forward(&x)?, Some(&x))?.to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those of the two layers.
+    pub fn forward_norm_relu(
+        &self,
+        norm: &BatchNorm<B>,
+        x: &Tensor<B>,
+        residual: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        match self.with_moments(norm, x)? {
+            (y, Some(moments)) => norm.forward_of_moments(&y, &moments, Behind { residual, relu: true }),
+            (y, None) => norm.forward_relu(&y, residual),
+        }
+    }
+
+    /// The layer's output, and the moments of its channels where `norm` takes them and there are any.
+    fn with_moments(&self, norm: &BatchNorm<B>, x: &Tensor<B>) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let ids = [Walkable::<B>::module_id(self), Walkable::<B>::module_id(norm)];
+        let plain = self.bias.is_none() && self.activation == Activation::None;
+        // Traces and checkpoints have each layer by itself.
+        if !plain || !norm.takes_moments() || trace::is_on() || recompute::selects(&ids) {
+            return Ok((self.forward(x)?, None));
+        }
+        let mut moments = None;
+        let body = || {
+            let (y, found) = x.conv_with_moments(&self.weight, &self.window, self.groups)?;
+            moments = found;
+            Ok(y)
+        };
+        let y = trace::run(self, None, x, |x, y| self.flops(x, y), body)?;
+        Ok((y, moments))
     }
 
     /// The function of this layer and the pooling behind it.

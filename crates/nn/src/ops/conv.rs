@@ -5,10 +5,11 @@
 
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
+use super::reduce::acc_dtype;
 use crate::autograd::{Cast, Rule, RuleContext, Slope};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, ConvParams, Window};
+use kiln_core::ops::{Activation, ConvParams, Op, Window};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -70,6 +71,29 @@ impl<B: Backend> Tensor<B> {
             fused,
         });
         fused.rest(y)
+    }
+
+    /// [`Tensor::conv`] without bias and activation, and the moments of its channels where the backend gives them with it: `[2, O]` of
+    /// the accumulation dtype, the mean of each channel and the sum of squared deviations from it.
+    pub(crate) fn conv_with_moments(
+        &self,
+        w: &Tensor<B>,
+        window: &Window,
+        groups: usize,
+    ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        const OP: &str = "conv";
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.conv_with_moments(&*cast.of(w)?, window, groups);
+        }
+        let empty = self.size() == 0 || w.size() == 0;
+        if empty || !self.has_op(Op::ConvMoments) {
+            return Ok((self.conv(w, None, window, groups, Activation::None)?, None));
+        }
+        let (p, y) = ConvParams::new(OP, self.shape(), w.shape(), window, groups)?;
+        same_dtype(OP, self, w)?;
+        let (x, w_shape) = (*self.shape(), *w.shape());
+        let form = Form { p, x, w: w_shape, y };
+        form.conv_moments(OP, self, w)
     }
 
     /// The convolution of images without channels with a weight without input channels: `[N, …, 0]`.
@@ -172,15 +196,32 @@ impl Form {
     fn conv<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>) -> Result<Tensor<B>> {
         let mut y = x.alloc_like(self.y)?;
         x.backend().conv(&self.p, x.buffer(), w.buffer(), None, &mut y)?;
-        Ok(
-            Tensor::from_buffer(x.backend(), y, self.y).record(op, &[x, w], || Conv {
-                form: self,
-                x: x.clone(),
-                w: w.clone(),
-                bias: false,
-                fused: Fused::new(Activation::None, [Some(x), Some(w), None]),
-            }),
-        )
+        Ok(self.recorded(op, x, w, y))
+    }
+
+    /// The convolution and the moments of its channels.
+    fn conv_moments<B: Backend>(
+        self,
+        op: &'static str,
+        x: &Tensor<B>,
+        w: &Tensor<B>,
+    ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let (backend, mut y) = (x.backend(), x.alloc_like(self.y)?);
+        let moments = Shape::new(&[2, self.p.out_channels as usize])?;
+        let mut to = backend.alloc(acc_dtype(x.dtype()), moments.size())?;
+        backend.conv_moments(&self.p, x.buffer(), w.buffer(), &mut y, &mut to)?;
+        let moments = Tensor::from_buffer(backend, to, moments);
+        Ok((self.recorded(op, x, w, y), Some(moments)))
+    }
+
+    fn recorded<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>, y: B::Buffer) -> Tensor<B> {
+        Tensor::from_buffer(x.backend(), y, self.y).record(op, &[x, w], || Conv {
+            form: self,
+            x: x.clone(),
+            w: w.clone(),
+            bias: false,
+            fused: Fused::new(Activation::None, [Some(x), Some(w), None]),
+        })
     }
 
     fn data_grad<B: Backend>(self, op: &'static str, g: &Tensor<B>, w: &Tensor<B>) -> Result<Tensor<B>> {

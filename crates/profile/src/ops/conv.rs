@@ -24,6 +24,25 @@ impl<B: Backend> ConvOps for Profiled<B> {
         self.op("conv", cost, Detail::Conv(*p, algorithm), |b| b.conv(p, x, w, bias, y))
     }
 
+    fn conv_moments(
+        &self,
+        p: &ConvParams,
+        x: &B::Buffer,
+        w: &B::Buffer,
+        y: &mut B::Buffer,
+        moments: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::conv_moments(self, p, x, w, y, moments)?;
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: p.seen() * size(x) + bytes(w) + bytes(y) + bytes(moments),
+        };
+        let algorithm = self.inner().conv_algorithm(p, ConvPass::Forward, x.dtype());
+        self.op("conv_moments", cost, Detail::Conv(*p, algorithm), |b| {
+            b.conv_moments(p, x, w, y, moments)
+        })
+    }
+
     fn conv_data_grad(&self, p: &ConvParams, g: &B::Buffer, w: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
         checks::conv_data_grad(self, p, g, w, dx)?;
         let cost = Cost {

@@ -31,6 +31,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         &self,
         p: &BatchNormTrainParams,
         x: &B::Buffer,
+        moments: Option<&B::Buffer>,
         residual: Option<&B::Buffer>,
         scale: Option<&B::Buffer>,
         shift: Option<&B::Buffer>,
@@ -39,12 +40,12 @@ impl<B: Backend> NormOps for Profiled<B> {
         rstd: &mut B::Buffer,
         running: RunningStats<'_, B::Buffer>,
     ) -> Result<()> {
-        checks::batch_norm(self, p, x, residual, scale, shift, y, mean, rstd, &running)?;
+        checks::batch_norm(self, p, x, moments, residual, scale, shift, y, mean, rstd, &running)?;
         let moves = 2 * (bytes(running.mean) + bytes(running.var) + bytes(running.batches));
-        let vectors = optional(scale) + optional(shift) + bytes(mean) + bytes(rstd) + moves;
+        let vectors = optional(moments) + optional(scale) + optional(shift) + bytes(mean) + bytes(rstd) + moves;
         let cost = moved(bytes(x) + optional(residual) + bytes(y) + vectors);
         self.op("batch_norm", cost, elements(y), |b| {
-            b.batch_norm(p, x, residual, scale, shift, y, mean, rstd, running)
+            b.batch_norm(p, x, moments, residual, scale, shift, y, mean, rstd, running)
         })
     }
 

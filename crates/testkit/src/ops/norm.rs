@@ -1,8 +1,10 @@
 //! Batch, layer, RMS, group and instance norm.
 
+mod moments;
 mod residual;
 mod running;
 
+pub use moments::convolution_and_batch_norm;
 pub use residual::batch_norm_and_relu;
 pub use running::running_statistics;
 

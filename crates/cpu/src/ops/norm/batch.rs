@@ -123,16 +123,13 @@ fn update_rows<T: Stored<Acc = A>, A: Real>(
     })
 }
 
-/// Normalises by the batch, after `look(mean, m2)` has seen the mean of each channel and the sum of its squared deviations from it.
-pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
+/// Computes the mean of each channel, and the sum of squared deviations from it.
+pub(super) fn moments_of<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
     x: &[T],
-    (affine, behind): (Affine<'_, A>, Behind<'_, T>),
-    y: &mut [T],
     mean: &mut [A],
-    rstd: &mut [A],
-    look: impl FnOnce(&[A], &[A]),
+    m2: &mut [A],
 ) -> Result<()> {
     let (rows, c, step) = (p.positions as usize, p.groups as usize, chunk_rows(p.groups as usize));
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(step) * 2 * c)?;
@@ -150,14 +147,36 @@ pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
     )?;
     let (first, rest) = partial.split_at(2 * c);
     mean.copy_from_slice(&first[..c]);
-    rstd.copy_from_slice(&first[c..]);
+    m2.copy_from_slice(&first[c..]);
     for (i, part) in rest.chunks_exact(2 * c).enumerate() {
         let done = (i + 1) * step;
         let (count, n) = (A::of(done as f64), A::of((rows - done).min(step) as f64));
         let (means, m2s) = part.split_at(c);
-        for ((mean, m2), (&mean_b, &m2_b)) in mean.iter_mut().zip(&mut *rstd).zip(means.iter().zip(m2s)) {
+        for ((mean, m2), (&mean_b, &m2_b)) in mean.iter_mut().zip(&mut *m2).zip(means.iter().zip(m2s)) {
             combine(count, (mean, m2), n, (mean_b, m2_b));
         }
+    }
+    Ok(())
+}
+
+/// Normalises by the batch, whose moments may be given, after `look(mean, m2)` has seen the mean of each channel and the sum of its squared deviations from it.
+pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
+    cpu: &Cpu,
+    p: &GroupNormParams,
+    (x, given): (&[T], Option<&[A]>),
+    (affine, behind): (Affine<'_, A>, Behind<'_, T>),
+    y: &mut [T],
+    mean: &mut [A],
+    rstd: &mut [A],
+    look: impl FnOnce(&[A], &[A]),
+) -> Result<()> {
+    let c = p.groups as usize;
+    match given {
+        Some(moments) => {
+            mean.copy_from_slice(&moments[..c]);
+            rstd.copy_from_slice(&moments[c..]);
+        }
+        None => moments_of(cpu, p, x, mean, rstd)?,
     }
     look(mean, rstd);
     let (rows, eps) = (A::of(p.positions as f64), A::of(p.eps));

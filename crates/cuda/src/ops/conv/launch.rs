@@ -39,6 +39,8 @@ macro_rules! by_dtype {
     };
 }
 
+pub(super) use by_dtype;
+
 /// The kernel of a tiled product.
 fn tiled(pass: Pass, tile: Tile, packed: bool, dtype: DType) -> &'static Kernel {
     use {conv_tiled_bf16 as b, conv_tiled_f16 as h, conv_tiled_f32 as f};

@@ -82,7 +82,7 @@ impl Cuda {
     }
 
     /// Rows of the convolution's input channels, padded to 16 bytes.
-    fn pad_channels(&self, p: &ConvParams, rows_of: &CudaBuffer) -> Result<CudaBuffer> {
+    pub(super) fn pad_channels(&self, p: &ConvParams, rows_of: &CudaBuffer) -> Result<CudaBuffer> {
         let dtype = rows_of.dtype();
         let rows = rows_of.len() as u64 / u64::from(p.in_channels);
         let mut to = self.scratch(dtype, rows as usize * (16 / dtype.size()))?;

@@ -116,9 +116,11 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
-    /// Batch norm in training, which also moves running statistics towards those of the batch and counts it, and what is behind it.
+    /// Batch norm in training, which also moves running statistics towards those of the batch and counts it, and what is behind it. The
+    /// moments of the tensor may be given, as [`Tensor::conv_with_moments`] gives them.
     pub(crate) fn batch_norm_train(
         &self,
+        moments: Option<&Tensor<B>>,
         affine: Affine<'_, B>,
         eps: f64,
         momentum: f64,
@@ -131,7 +133,7 @@ impl<B: Backend> Tensor<B> {
                 wide_or_cast(&cast, self, affine.1)?,
             );
             let affine = (scale.as_deref(), shift.as_deref());
-            return self.batch_norm_train(affine, eps, momentum, running, behind);
+            return self.batch_norm_train(moments, affine, eps, momentum, running, behind);
         }
         // An empty batch is counted, and has no statistics.
         if self.size() == 0 || !self.has_op(Op::BatchNorm) {
@@ -143,7 +145,7 @@ impl<B: Backend> Tensor<B> {
             return behind.of(y);
         }
         if !behind.fits(self) {
-            let y = self.batch_norm_train(affine, eps, momentum, running, Behind::default())?;
+            let y = self.batch_norm_train(moments, affine, eps, momentum, running, Behind::default())?;
             return behind.of(y);
         }
         let mut p = BatchNormTrainParams::new(OP, self.shape(), eps, momentum)?;
@@ -153,7 +155,8 @@ impl<B: Backend> Tensor<B> {
         let backend = self.backend();
         let statistic = || backend.alloc(acc_dtype(self.dtype()), channels.size());
         let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, statistic()?, statistic()?);
-        let [scale, shift, residual] = [affine.0, affine.1, behind.residual].map(|t| t.map(Tensor::buffer));
+        let of = [moments, affine.0, affine.1, behind.residual];
+        let [moments, scale, shift, residual] = of.map(|t| t.map(Tensor::buffer));
         running.mean.update(|m| {
             running.var.update(|v| {
                 running.batches.update(|n| {
@@ -163,7 +166,9 @@ impl<B: Backend> Tensor<B> {
                         batches: n.buffer_mut()?,
                     };
                     let x = self.buffer();
-                    backend.batch_norm(&p, x, residual, scale, shift, &mut y, &mut mean, &mut rstd, moved)
+                    backend.batch_norm(
+                        &p, x, moments, residual, scale, shift, &mut y, &mut mean, &mut rstd, moved,
+                    )
                 })
             })
         })?;

@@ -88,10 +88,10 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
         call(
             "batch_norm",
             train,
-            [t, t, c, c, t, s, s, s, s, (I32, 1)],
-            |on: &B, p, [x, r, w, b, y, m, rstd, mean, var, batches]| {
+            [t, (F32, 8), t, c, c, t, s, s, s, s, (I32, 1)],
+            |on: &B, p, [x, moments, r, w, b, y, m, rstd, mean, var, batches]| {
                 let running = RunningStats { mean, var, batches };
-                on.batch_norm(p, x, Some(r), Some(w), Some(b), y, m, rstd, running)
+                on.batch_norm(p, x, Some(moments), Some(r), Some(w), Some(b), y, m, rstd, running)
             },
         )
         .free(field!(BatchNormTrainParams, eps))

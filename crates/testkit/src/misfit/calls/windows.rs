@@ -48,6 +48,12 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
         of_conv(call("conv", conv, [x, w, (F32, 4), y], |on: &B, p, [x, w, b, y]| {
             on.conv(p, x, w, Some(b), y)
         })),
+        of_conv(call(
+            "conv_moments",
+            conv,
+            [x, w, y, (F32, 8)],
+            |on: &B, p, [x, w, y, m]| on.conv_moments(p, x, w, y, m),
+        )),
         of_conv(call("conv_data_grad", conv, [y, w, x], |on: &B, p, [g, w, dx]| {
             on.conv_data_grad(p, g, w, dx)
         })),
