@@ -534,6 +534,8 @@ impl NormOps for Cuda {
     ) -> Result<()> {
         checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((y.len(), mean.len() as u64), (x.len(), p.samples * p.groups));
+        // The kernels read flags there.
+        let p = &GroupNormParams { pad: 0, ..*p };
         if x.is_empty() {
             return Ok(());
         }
@@ -557,6 +559,8 @@ impl NormOps for Cuda {
     ) -> Result<()> {
         checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
+        // The kernels read flags there.
+        let p = &GroupNormParams { pad: 0, ..*p };
         if p.positions > 1 && !x.is_empty() {
             let grad = ResultGrad::plain(g);
             return self.norm_columns_grad(p, x, scale, (mean, rstd), grad, dx, (dscale, dshift));
