@@ -6,14 +6,11 @@ mod display;
 mod drop;
 mod half;
 mod ndarray;
-mod part;
+mod node;
 mod recompute;
 mod values;
 mod watched;
 
-pub(crate) use context::Slopes;
-pub use context::{RuleContext, Slope};
-pub use part::Part;
 pub(crate) use values::{require_float, same_dtype};
 
 use crate::array::Array;
@@ -21,7 +18,8 @@ use crate::autograd::is_grad_enabled;
 use crate::memory::Memory;
 use crate::watch;
 use kiln_core::ops::{Activation, Op};
-use kiln_core::{Backend, DType, Result, Scope, Shape};
+use kiln_core::{Backend, DType, Result, Shape};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -310,6 +308,39 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     }
 }
 
+/// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
+///
+/// See the example of [`function`](crate::autograd::function), whose closure is given one.
+pub struct RuleContext<'a, B: Backend> {
+    /// The gradient of the op's output.
+    pub grad: &'a Tensor<B>,
+    more: Option<&'a Tensor<B>>,
+    output: Option<Tensor<B>>,
+    sum: Option<&'a Tensor<B>>,
+    last: bool,
+    needs: &'a [bool],
+    slopes: Slopes<'a, B>,
+}
+
+/// The slope of an activation, by which one of two successive rules of the backward pass multiplies a gradient.
+#[derive(Clone)]
+pub struct Slope<B: Backend> {
+    /// The activation.
+    pub f: Activation,
+    /// Its input, if the slope is computed from that. Else it is computed from the result.
+    pub input: Option<Tensor<B>>,
+}
+
+/// The agreement of two successive rules of the backward pass, by which the first one multiplies its gradient by the slope of an
+/// activation and the activation's rule does not: a pooling has fewer elements to set to zero than the ReLU, and a product writes
+/// its gradient once.
+pub(crate) struct Slopes<'a, B: Backend> {
+    /// This rule must multiply the gradient of its input by this slope.
+    pub(crate) of_input: Option<&'a Slope<B>>,
+    /// The gradient of this rule's output has the slope of the activation that ends the op.
+    pub(crate) applied: bool,
+}
+
 /// The rule of an op with its inputs and output, as the backward pass needs them; dropped once used, unless the graph is
 /// retained.
 pub(crate) struct Saved<B: Backend> {
@@ -374,151 +405,6 @@ fn next_id() -> NodeId {
     NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-impl<B: Backend> Node<B> {
-    pub(crate) fn leaf() -> Arc<Self> {
-        Arc::new(Node {
-            id: next_id(),
-            op: "leaf",
-            scope: 0,
-            leaf: true,
-            readers: AtomicUsize::new(0),
-            saved: Mutex::new(None),
-        })
-    }
-
-    /// The node of `output`.
-    pub(crate) fn new(
-        (op, scope): (&'static str, u32),
-        rule: Box<dyn Rule<B>>,
-        inputs: Vec<Option<Arc<Node<B>>>>,
-        output: &Tensor<B>,
-    ) -> Arc<Self> {
-        for (i, input) in inputs.iter().enumerate() {
-            let Some(input) = input else { continue };
-            input.readers.fetch_add(1, Ordering::Relaxed);
-            let applied = input.activation().and_then(|slope| rule.applies_slope(slope.f));
-            if applied != Some(i) {
-                input.hold_output();
-            }
-        }
-        let output = rule
-            .saves_output()
-            .then(|| Output::new(output, rule.activation().is_none()));
-        Arc::new(Node {
-            id: next_id(),
-            op,
-            scope,
-            leaf: false,
-            readers: AtomicUsize::new(0),
-            saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
-        })
-    }
-
-    /// The identifier under which [`Gradients`](crate::Gradients) holds the tensor's gradient.
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    /// The op that made the tensor, or `leaf`.
-    pub fn op(&self) -> &'static str {
-        self.op
-    }
-
-    pub(crate) fn is_leaf(&self) -> bool {
-        self.leaf
-    }
-
-    /// See [`Rule::activation`].
-    pub(crate) fn activation(&self) -> Option<Slope<B>> {
-        self.saved(true)?.rule.activation()
-    }
-
-    /// True if a single op has read the tensor, and as one of its inputs alone.
-    pub(crate) fn is_read_once(&self) -> bool {
-        self.readers.load(Ordering::Relaxed) == 1
-    }
-
-    /// True if the op's rule [adds up two gradients](Rule::adds_two_grads).
-    pub(crate) fn adds_two_grads(&self) -> bool {
-        self.saved(true).is_some_and(|saved| saved.rule.adds_two_grads())
-    }
-
-    /// Keeps the output's memory for the op's rule, if the rule reads it, even when every tensor over it is dropped.
-    pub(crate) fn hold_output(&self) {
-        if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
-            output.hold();
-        }
-    }
-
-    /// Runs a part of the op's backward pass `f`, reported to a profile in progress.
-    pub(crate) fn instrumented<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
-        let Some(observer) = backend.observer() else {
-            return f();
-        };
-        let (op, of) = (self.op, self.scope);
-        observer.enter(&Scope::Gradient { op, of });
-        let result = f();
-        observer.leave(None);
-        result
-    }
-
-    pub(crate) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
-        // The lock is held only during the exchange, so a panic cannot have left the value half-changed.
-        let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if keep { saved.clone() } else { saved.take() }
-    }
-}
-
-impl<B: Backend> Saved<B> {
-    /// The input that is the result of an activation whose slope this rule can apply, and that slope.
-    pub(crate) fn slope(&self) -> Option<(&Arc<Node<B>>, Slope<B>)> {
-        self.inputs.iter().enumerate().find_map(|(i, input)| {
-            let input = input.as_ref()?;
-            let slope = input.activation()?;
-            (self.rule.applies_slope(slope.f) == Some(i)).then_some((input, slope))
-        })
-    }
-
-    /// See [`Rule::part`].
-    pub(crate) fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
-        self.rule.part(i)
-    }
-
-    /// The leaf of which the op is a cast, and the dtype of its gradient: [`Rule::casts_to`].
-    pub(crate) fn cast_of_leaf(&self) -> Option<(NodeId, DType)> {
-        let dtype = self.rule.casts_to()?;
-        let leaf = self.inputs.first()?.as_ref().filter(|input| input.is_leaf())?;
-        Some((leaf.id(), dtype))
-    }
-
-    /// See [`Rule::adds_to`].
-    pub(crate) fn adds_to(&self) -> Option<&Arc<Node<B>>> {
-        self.inputs.get(self.rule.adds_to()?)?.as_ref()
-    }
-
-    pub(crate) fn apply(
-        &self,
-        node: &Arc<Node<B>>,
-        (grad, more): (&Tensor<B>, Option<&Tensor<B>>),
-        (sum, last): (Option<&Tensor<B>>, bool),
-        needs: &[bool],
-        slopes: Slopes<'_, B>,
-    ) -> Result<Vec<Option<Tensor<B>>>> {
-        let output = self.output.as_ref().and_then(|output| output.tensor(node));
-        let cx = RuleContext {
-            grad,
-            more,
-            output,
-            sum,
-            last,
-            needs,
-            slopes,
-        };
-        let rule = || self.rule.backward(&cx);
-        watch::rule(node.id.0, || node.instrumented(grad.backend(), rule))
-    }
-}
-
 /// A node owns its inputs, so dropping a chain of a million ops recursively would need a million stack frames; this drops
 /// it in a loop.
 impl<B: Backend> Drop for Node<B> {
@@ -527,4 +413,32 @@ impl<B: Backend> Drop for Node<B> {
             drop::in_a_loop(saved);
         }
     }
+}
+
+/// The part of a tensor that an op reads: the gradient of the op belongs there, and the gradient of the rest is zero.
+///
+/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The backward pass adds it to the one
+/// gradient of the whole tensor, so the cost of `n` parts is proportional to their elements, not to `n` times those of
+/// the whole.
+pub trait Part<B: Backend>: Send + Sync + 'static {
+    /// The shape of the whole tensor.
+    fn whole(&self) -> Shape;
+
+    /// An axis and a range of its entries that contains the part. `None` if the part may name an element more than
+    /// once, as an index tensor may.
+    fn within(&self) -> Option<(usize, Range<usize>)>;
+
+    /// Adds `grad` to the part of `whole`, in place. `zero` is true if nothing was added to the part before; a part with
+    /// a range ([`within`](Part::within)) must then be overwritten, because a part as large as the whole is given
+    /// uninitialised memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
+    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
+
+    /// Reads this part of a tensor of the whole's shape, by a differentiable op.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
+    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
 }

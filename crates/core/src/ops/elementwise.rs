@@ -5,7 +5,7 @@ mod functions;
 pub use functions::*;
 
 use super::{Dims, Op, Strides, coded, dims};
-use crate::{Result, Runtime, Shape, checks};
+use crate::{Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 coded! {
@@ -193,10 +193,7 @@ pub trait ElementwiseOps: Runtime {
 
     /// `ys[i] = xs[i]` as [`cast`](ElementwiseOps::cast) converts, for tensors of one dtype into others of one dtype: the gradients of all
     /// parameters of a mixed-precision step at once.
-    fn cast_each(&self, xs: &[&Self::Buffer], ys: &mut [&mut Self::Buffer]) -> Result<()> {
-        checks::cast_each(self, xs, ys)?;
-        xs.iter().zip(ys).try_for_each(|(x, y)| self.cast(x, y))
-    }
+    fn cast_each(&self, xs: &[&Self::Buffer], ys: &mut [&mut Self::Buffer]) -> Result<()>;
 
     /// Sets every element to `value`, rounded to the buffer's dtype.
     fn fill(&self, value: f64, y: &mut Self::Buffer) -> Result<()>;

@@ -1,7 +1,7 @@
 //! Ops that move elements: strided views (permute, slice, flip, expand and their inverses), gather, scatter, one-hot.
 
 use super::{Dims, Op, Strides};
-use crate::{Buffer, Error, Result, Runtime, Shape, checks};
+use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 /// A strided view of a contiguous tensor: element `i` of the view is at `offset + Σ i[d]·strides[d]`.
@@ -117,11 +117,6 @@ impl IndexParams {
     }
 }
 
-/// The view of `n` neighbouring elements.
-fn stretch(start: usize, n: usize) -> Result<ViewParams> {
-    Ok(ViewParams::new(&Shape::new(&[n])?, &[1], start))
-}
-
 /// The ops of a backend that move elements. Indices are i32; one outside its range is an [`Error::IndexOutOfRange`].
 pub trait IndexOps: Runtime {
     /// Reads a view of `x` into the contiguous `y`. Any dtype.
@@ -132,28 +127,10 @@ pub trait IndexOps: Runtime {
     fn view_write(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// Copies the parts of each list into their whole, one after another (`torch.cat` of flat tensors). Any dtype.
-    fn join(&self, joins: &mut [Join<'_, Self::Buffer>]) -> Result<()> {
-        checks::join(self, joins)?;
-        for join in joins {
-            let mut start = 0;
-            for part in join.parts.iter().filter(|part| !part.is_empty()) {
-                self.view_write(&stretch(start, part.len())?, part, join.whole)?;
-                start += part.len();
-            }
-        }
-        Ok(())
-    }
+    fn join(&self, joins: &mut [Join<'_, Self::Buffer>]) -> Result<()>;
 
     /// Copies stretches of each whole into their parts (`torch.split` of flat tensors). Any dtype.
-    fn split(&self, splits: &mut [Split<'_, Self::Buffer>]) -> Result<()> {
-        checks::split(self, splits)?;
-        for split in splits {
-            for (start, part) in split.parts.iter_mut().filter(|(_, part)| !part.is_empty()) {
-                self.view_read(&stretch(*start, part.len())?, split.whole, part)?;
-            }
-        }
-        Ok(())
-    }
+    fn split(&self, splits: &mut [Split<'_, Self::Buffer>]) -> Result<()>;
 
     /// `y[o, j, i] = x[o, index[o, j, i], i]` (`torch.gather`).
     fn gather(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;

@@ -1,7 +1,7 @@
 //! Random numbers: every value is Philox4x32-10 of (seed, stream, step, element), with the same bits on every device.
 
 use super::{Op, coded};
-use crate::{Error, Result, Runtime, checks};
+use crate::{Error, Result, Runtime};
 use bytemuck::{Pod, Zeroable};
 
 coded! {
@@ -97,13 +97,7 @@ pub trait RandomOps: Runtime {
     fn tick(&self, counter: &mut Self::Buffer, ticket: &mut Self::Buffer) -> Result<()>;
 
     /// [`tick`](RandomOps::tick) of several counters, those of all random layers of a network at once. No counter may occur twice.
-    fn tick_each(&self, counters: &mut [&mut Self::Buffer], tickets: &mut [&mut Self::Buffer]) -> Result<()> {
-        checks::tick_each(self, counters, tickets)?;
-        counters
-            .iter_mut()
-            .zip(tickets)
-            .try_for_each(|(counter, ticket)| self.tick(counter, ticket))
-    }
+    fn tick_each(&self, counters: &mut [&mut Self::Buffer], tickets: &mut [&mut Self::Buffer]) -> Result<()>;
 
     /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. The gradient is the same op with the same
     /// parameters and step, applied to the output's gradient.

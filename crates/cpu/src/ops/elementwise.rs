@@ -98,6 +98,11 @@ impl ElementwiseOps for Cpu {
         Ok(())
     }
 
+    fn cast_each(&self, xs: &[&CpuBuffer], ys: &mut [&mut CpuBuffer]) -> Result<()> {
+        checks::cast_each(self, xs, ys)?;
+        xs.iter().zip(ys).try_for_each(|(x, y)| self.cast(x, y))
+    }
+
     fn fill(&self, value: f64, y: &mut CpuBuffer) -> Result<()> {
         checks::fill(self, y)?;
         any!(y.dtype(), T => {

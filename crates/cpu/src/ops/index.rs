@@ -10,7 +10,7 @@ use crate::ops::elementwise::To;
 use crate::parallel::{self, GRAIN, THREADS};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::cast_slice;
-use kiln_core::ops::{ElementwiseOps, IndexOps, IndexParams, ViewParams};
+use kiln_core::ops::{ElementwiseOps, IndexOps, IndexParams, Join, Split, ViewParams};
 use kiln_core::{Buffer, DType, Error, Float, Result, checks};
 use rayon::prelude::*;
 
@@ -64,6 +64,32 @@ impl IndexOps for Cpu {
         checks::view_write(self, p, x, y)?;
         debug_assert_eq!((y.dtype(), p.n as usize), (x.dtype(), x.len()));
         bits!(x.dtype(), T => view::write::<T>(p, cast_slice(x.bytes()), bytemuck::cast_slice_mut(y.bytes_mut())));
+        Ok(())
+    }
+
+    fn join(&self, joins: &mut [Join<'_, CpuBuffer>]) -> Result<()> {
+        checks::join(self, joins)?;
+        for join in joins {
+            let mut rest = join.whole.bytes_mut();
+            for part in &join.parts {
+                let (to, after) = rest.split_at_mut(part.bytes().len());
+                to.copy_from_slice(part.bytes());
+                rest = after;
+            }
+        }
+        Ok(())
+    }
+
+    fn split(&self, splits: &mut [Split<'_, CpuBuffer>]) -> Result<()> {
+        checks::split(self, splits)?;
+        for split in splits {
+            let size = split.whole.dtype().size();
+            for (start, part) in &mut split.parts {
+                let at = *start * size;
+                let n = part.bytes().len();
+                part.bytes_mut().copy_from_slice(&split.whole.bytes()[at..at + n]);
+            }
+        }
         Ok(())
     }
 

@@ -125,6 +125,14 @@ impl RandomOps for Cpu {
         Ok(())
     }
 
+    fn tick_each(&self, counters: &mut [&mut CpuBuffer], tickets: &mut [&mut CpuBuffer]) -> Result<()> {
+        checks::tick_each(self, counters, tickets)?;
+        let pairs = counters.iter_mut().zip(tickets);
+        pairs
+            .into_iter()
+            .try_for_each(|(counter, ticket)| self.tick(counter, ticket))
+    }
+
     fn dropout(&self, p: &RandomParams, step: &CpuBuffer, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         checks::dropout(self, p, step, x, y)?;
         debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));

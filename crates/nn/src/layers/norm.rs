@@ -1,6 +1,6 @@
 //! Norms within a sample: layer, RMS, group and instance norm.
 
-use super::{Dropout, Layer, ResidualStream, check_eps};
+use super::{Dropout, Layer, check_eps};
 use crate::ops::DropoutDraw;
 use crate::{Backend, DType, Error, Init, Module, Param, Result, Tensor, autocast_dtype, trace};
 use std::marker::PhantomData;
@@ -259,10 +259,8 @@ impl<B: Backend> LayerNorm<B> {
         y: &Tensor<B>,
         dropout: Option<&Dropout<B>>,
     ) -> Result<(Tensor<B>, Tensor<B>)> {
-        ResidualStream::new(x)
-            .add(y, dropout)?
-            .norm(self)
-            .and_then(|(stream, normed)| Ok((stream.sum()?, normed)))
+        let drawn = dropout.map(Dropout::draw).transpose()?.flatten();
+        self.norm_of_sum(x, Some((y, drawn.as_ref())))
     }
 
     /// The sum of a stream and its last branch, if it has one, and its norm.

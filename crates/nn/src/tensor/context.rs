@@ -2,41 +2,8 @@
 
 #[cfg(doc)]
 use super::Rule;
+use super::{RuleContext, Slope};
 use crate::{Backend, Tensor};
-use kiln_core::ops::Activation;
-
-/// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
-///
-/// See the example of [`function`](crate::autograd::function), whose closure is given one.
-pub struct RuleContext<'a, B: Backend> {
-    /// The gradient of the op's output.
-    pub grad: &'a Tensor<B>,
-    pub(super) more: Option<&'a Tensor<B>>,
-    pub(super) output: Option<Tensor<B>>,
-    pub(super) sum: Option<&'a Tensor<B>>,
-    pub(super) last: bool,
-    pub(super) needs: &'a [bool],
-    pub(super) slopes: Slopes<'a, B>,
-}
-
-/// The slope of an activation, by which one of two successive rules of the backward pass multiplies a gradient.
-#[derive(Clone)]
-pub struct Slope<B: Backend> {
-    /// The activation.
-    pub f: Activation,
-    /// Its input, if the slope is computed from that. Else it is computed from the result.
-    pub input: Option<Tensor<B>>,
-}
-
-/// The agreement of two successive rules of the backward pass, by which the first one multiplies its gradient by the slope of an
-/// activation and the activation's rule does not: a pooling has fewer elements to set to zero than the ReLU, and a product writes
-/// its gradient once.
-pub(crate) struct Slopes<'a, B: Backend> {
-    /// This rule must multiply the gradient of its input by this slope.
-    pub(crate) of_input: Option<&'a Slope<B>>,
-    /// The gradient of this rule's output has the slope of the activation that ends the op.
-    pub(crate) applied: bool,
-}
 
 impl<B: Backend> RuleContext<'_, B> {
     /// The op's output, tracked.
