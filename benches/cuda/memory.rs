@@ -161,7 +161,7 @@ fn losses(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
         // The logits are read for the losses and for the gradient.
         bench.measure(cuda, &id, "auto", moved(dtype, 3 * rows * classes), || {
             cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight)?;
-            cuda.cross_entropy_grad(&p, &x, &labels, None, &g, &mut dx)
+            cuda.cross_entropy_grad(&p, &x, &labels, None, &g, None, &mut dx)
         })?;
     }
     Ok(())

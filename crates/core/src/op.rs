@@ -43,8 +43,6 @@ ops! {
         Select = "select",
         /// [`ElementwiseOps::cast`](crate::ops::ElementwiseOps::cast)
         Cast = "cast",
-        /// [`ElementwiseOps::cast_each`](crate::ops::ElementwiseOps::cast_each)
-        CastEach = "cast_each",
         /// [`ElementwiseOps::fill`](crate::ops::ElementwiseOps::fill)
         Fill = "fill",
         /// [`ElementwiseOps::accumulate`](crate::ops::ElementwiseOps::accumulate)
@@ -71,10 +69,6 @@ ops! {
         ViewRead = "view_read",
         /// [`IndexOps::view_write`](crate::ops::IndexOps::view_write)
         ViewWrite = "view_write",
-        /// [`IndexOps::join`](crate::ops::IndexOps::join)
-        Join = "join",
-        /// [`IndexOps::split`](crate::ops::IndexOps::split)
-        Split = "split",
         /// [`IndexOps::gather`](crate::ops::IndexOps::gather)
         Gather = "gather",
         /// [`IndexOps::scatter_add`](crate::ops::IndexOps::scatter_add)
@@ -89,10 +83,16 @@ ops! {
         Random = "random",
         /// [`RandomOps::tick`](crate::ops::RandomOps::tick)
         Tick = "tick",
-        /// [`RandomOps::tick_each`](crate::ops::RandomOps::tick_each)
-        TickEach = "tick_each",
     }
     fused {
+        /// [`ElementwiseOps::cast_each`](crate::ops::ElementwiseOps::cast_each)
+        CastEach = "cast_each",
+        /// [`IndexOps::join`](crate::ops::IndexOps::join)
+        Join = "join",
+        /// [`IndexOps::split`](crate::ops::IndexOps::split)
+        Split = "split",
+        /// [`RandomOps::tick_each`](crate::ops::RandomOps::tick_each)
+        TickEach = "tick_each",
         /// The gradient of [`Op::Unary`], [`ElementwiseOps::unary_grad`](crate::ops::ElementwiseOps::unary_grad)
         UnaryGrad = "unary_grad",
         /// [`MatmulOps::linear`](crate::ops::MatmulOps::linear) and its gradient

@@ -193,7 +193,10 @@ pub trait ElementwiseOps: Runtime {
 
     /// `ys[i] = xs[i]` as [`cast`](ElementwiseOps::cast) converts, for tensors of one dtype into others of one dtype: the gradients of all
     /// parameters of a mixed-precision step at once.
-    fn cast_each(&self, xs: &[&Self::Buffer], ys: &mut [&mut Self::Buffer]) -> Result<()>;
+    fn cast_each(&self, xs: &[&Self::Buffer], ys: &mut [&mut Self::Buffer]) -> Result<()> {
+        let _ = (xs, ys);
+        self.unsupported(Op::CastEach)
+    }
 
     /// Sets every element to `value`, rounded to the buffer's dtype.
     fn fill(&self, value: f64, y: &mut Self::Buffer) -> Result<()>;

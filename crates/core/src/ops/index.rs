@@ -127,10 +127,16 @@ pub trait IndexOps: Runtime {
     fn view_write(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// Copies the parts of each list into their whole, one after another (`torch.cat` of flat tensors). Any dtype.
-    fn join(&self, joins: &mut [Join<'_, Self::Buffer>]) -> Result<()>;
+    fn join(&self, joins: &mut [Join<'_, Self::Buffer>]) -> Result<()> {
+        let _ = joins;
+        self.unsupported(Op::Join)
+    }
 
     /// Copies stretches of each whole into their parts (`torch.split` of flat tensors). Any dtype.
-    fn split(&self, splits: &mut [Split<'_, Self::Buffer>]) -> Result<()>;
+    fn split(&self, splits: &mut [Split<'_, Self::Buffer>]) -> Result<()> {
+        let _ = splits;
+        self.unsupported(Op::Split)
+    }
 
     /// `y[o, j, i] = x[o, index[o, j, i], i]` (`torch.gather`).
     fn gather(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;

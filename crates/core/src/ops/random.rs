@@ -97,7 +97,10 @@ pub trait RandomOps: Runtime {
     fn tick(&self, counter: &mut Self::Buffer, ticket: &mut Self::Buffer) -> Result<()>;
 
     /// [`tick`](RandomOps::tick) of several counters, those of all random layers of a network at once. No counter may occur twice.
-    fn tick_each(&self, counters: &mut [&mut Self::Buffer], tickets: &mut [&mut Self::Buffer]) -> Result<()>;
+    fn tick_each(&self, counters: &mut [&mut Self::Buffer], tickets: &mut [&mut Self::Buffer]) -> Result<()> {
+        let _ = (counters, tickets);
+        self.unsupported(Op::TickEach)
+    }
 
     /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. The gradient is the same op with the same
     /// parameters and step, applied to the output's gradient.

@@ -134,7 +134,7 @@ fn the_device_agrees_with_its_twin() {
     let ((weights, report), (same, plain)) = (run(true), run(false));
     assert!(weights == same);
     let twin = report.twin.unwrap();
-    assert!(twin.steps == 3 && twin.ops > 3 * 30, "{twin:?}");
+    assert!(twin.steps == 3 && twin.ops >= 3 * 30, "{twin:?}");
     assert_eq!(report.execution.replayed, plain.execution.replayed);
     let other = |cpu: &Cpu| -> Result<Sequential<Cpu>> {
         Ok(Sequential::new().push(kiln_nn::layers::Linear::new(&mut Init::new(cpu, 0), 1, 1)?))

@@ -1,7 +1,7 @@
 //! Buffers: values that belong to a model but do not train, and that a forward pass may update.
 
 use crate::{Backend, DType, Indices, Result, Tensor};
-use kiln_core::ops::{Unary, UnaryParams};
+use kiln_core::ops::{Op, Unary, UnaryParams};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
@@ -230,6 +230,9 @@ impl<B: Backend> Counter<B> {
         let mut counts: Vec<_> = waiting.iter().map(|counter| locked(&counter.count)).collect();
         let Some(first) = counts.first() else { return Ok(()) };
         let (backend, shape) = (first.backend().clone(), *first.shape());
+        if !backend.supports(Op::TickEach, DType::I32) {
+            return Ok(());
+        }
         let tickets = counts.iter().map(|_| backend.alloc(DType::I32, 1));
         let mut tickets = tickets.collect::<Result<Vec<_>>>()?;
         let counts = counts.iter_mut().map(|count| count.buffer_mut());

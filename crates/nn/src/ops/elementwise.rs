@@ -12,7 +12,7 @@ pub(super) use unary::composed;
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::require_float;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Reduce, ReduceParams};
+use kiln_core::ops::{Op, Reduce, ReduceParams};
 
 /// The rule of a cast: the gradient is cast back to `from`.
 struct Cast {
@@ -68,6 +68,9 @@ impl<B: Backend> Tensor<B> {
         let Some(backend) = tensors.first().map(|t| t.backend()) else {
             return Ok(Vec::new());
         };
+        if !backend.supports(Op::CastEach, dtype) {
+            return tensors.iter().map(|t| t.detach().to_dtype(dtype)).collect();
+        }
         let made = tensors.iter().map(|t| backend.alloc(dtype, t.size()));
         let mut made = made.collect::<Result<Vec<_>>>()?;
         let from: Vec<&B::Buffer> = tensors.iter().map(|t| t.buffer()).collect();

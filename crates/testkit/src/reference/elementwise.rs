@@ -118,11 +118,6 @@ impl ElementwiseOps for Reference {
         Ok(())
     }
 
-    fn cast_each(&self, xs: &[&ReferenceBuffer], ys: &mut [&mut ReferenceBuffer]) -> Result<()> {
-        checks::cast_each(self, xs, ys)?;
-        xs.iter().zip(ys).try_for_each(|(x, y)| self.cast(x, y))
-    }
-
     fn fill(&self, value: f64, y: &mut ReferenceBuffer) -> Result<()> {
         checks::fill(self, y)?;
         y.data.fill(rounded(value, y.dtype));

@@ -1,7 +1,7 @@
 //! Ops that move elements: views, and picking by indices.
 
 use super::{Reference, ReferenceBuffer};
-use kiln_core::ops::{IndexOps, IndexParams, Join, Split, ViewParams};
+use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{Error, Result, checks};
 
 /// The offsets of a view's elements, in order.
@@ -47,25 +47,6 @@ impl IndexOps for Reference {
         checks::view_write(self, p, x, y)?;
         for (x, at) in x.data.iter().zip(view(p)) {
             y.data[at] = *x;
-        }
-        Ok(())
-    }
-
-    fn join(&self, joins: &mut [Join<'_, ReferenceBuffer>]) -> Result<()> {
-        checks::join(self, joins)?;
-        for join in joins {
-            join.whole.data = join.parts.iter().flat_map(|part| part.data.iter().copied()).collect();
-        }
-        Ok(())
-    }
-
-    fn split(&self, splits: &mut [Split<'_, ReferenceBuffer>]) -> Result<()> {
-        checks::split(self, splits)?;
-        for split in splits {
-            for (start, part) in &mut split.parts {
-                let n = part.data.len();
-                part.data = split.whole.data.iter().copied().skip(*start).take(n).collect();
-            }
         }
         Ok(())
     }

@@ -23,12 +23,6 @@ impl RandomOps for Reference {
         Ok(())
     }
 
-    fn tick_each(&self, counters: &mut [&mut ReferenceBuffer], tickets: &mut [&mut ReferenceBuffer]) -> Result<()> {
-        checks::tick_each(self, counters, tickets)?;
-        let mut pairs = counters.iter_mut().zip(tickets);
-        pairs.try_for_each(|(counter, ticket)| self.tick(counter, ticket))
-    }
-
     fn tick(&self, counter: &mut ReferenceBuffer, ticket: &mut ReferenceBuffer) -> Result<()> {
         checks::tick(self, counter, ticket)?;
         ticket.data[0] = counter.data[0];

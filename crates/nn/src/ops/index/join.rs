@@ -5,7 +5,7 @@ use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::MAX_RANK;
-use kiln_core::ops::{Join, Split, ViewParams};
+use kiln_core::ops::{Join, Op, Split, ViewParams};
 
 /// The values that padding adds (`mode` of `torch.nn.functional.pad`).
 ///
@@ -59,7 +59,7 @@ impl Concat {
 
 impl<B: Backend> Rule<B> for Concat {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        if self.axis == 0 && !is_grad_enabled() {
+        if self.axis == 0 && !is_grad_enabled() && cx.grad.has_op(Op::Split) {
             return self.split(cx);
         }
         let mut start = 0;
@@ -124,7 +124,7 @@ impl<B: Backend> Tensor<B> {
         }
         let to = first.shape().with(axis, total)?;
         let mut y = first.alloc_like(to)?;
-        if axis == 0 {
+        if axis == 0 && first.has_op(Op::Join) {
             first.backend().join(&mut [Join {
                 parts: tensors.iter().map(|t| t.buffer()).collect(),
                 whole: &mut y,

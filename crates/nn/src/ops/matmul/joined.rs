@@ -5,7 +5,7 @@ use crate::autograd::{Cast, Rule, RuleContext, SavedInput, is_grad_enabled, no_g
 use crate::ops::activation::Fused;
 use crate::tensor::same_dtype;
 use crate::{Activation, Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Join, Split};
+use kiln_core::ops::{Join, Op, Split};
 
 /// The rule of several layers: the inputs are the input of all, then their weights, then their biases.
 struct Joined<B: Backend> {
@@ -116,6 +116,10 @@ impl<B: Backend> Tensor<B> {
             outputs += w.shape()[0];
         }
         let (weights, biases): (Vec<&Tensor<B>>, Vec<&Tensor<B>>) = layers.iter().copied().unzip();
+        if ![Op::Linear, Op::Join, Op::Split].into_iter().all(|op| first.has_op(op)) {
+            let parameters: Vec<Tensor<B>> = weights.iter().chain(&biases).map(|&t| t.clone()).collect();
+            return composed(self, &parameters);
+        }
         let (inner, backend) = (first.shape()[1], first.backend());
         let shapes = [Shape::new(&[outputs, inner])?, Shape::new(&[outputs])?];
         let [mut w, mut b] = [first.alloc_like(shapes[0])?, first.alloc_like(shapes[1])?];

@@ -57,7 +57,10 @@ pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
                 on.split(&mut [Split { whole: x, parts }])
             },
         )
-        .roomy(0),
+        // A part that is shorter is another stretch of the whole.
+        .roomy(0)
+        .unsized_(1)
+        .unsized_(2),
         of_view(call("view_write", view, [(F32, 15); 2], |on: &B, p, [x, y]| {
             on.view_write(p, x, y)
         }))
