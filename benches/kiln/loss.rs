@@ -26,7 +26,7 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         group.throughput(Throughput::Elements((rows * classes) as u64));
         measure(&mut group, format!("{rows}x{classes}"), || {
             cpu.cross_entropy(&p, &logits, &labels, None, &mut loss, &mut weight)?;
-            cpu.cross_entropy_grad(&p, &logits, &labels, None, &g, &mut dlogits)
+            cpu.cross_entropy_grad(&p, &logits, &labels, None, &g, None, &mut dlogits)
         });
     }
     group.finish();
