@@ -84,13 +84,15 @@ fn attention(launch: &Launch) -> Option<f64> {
     let (keys, width) = (word(160)?, word(168)?);
     let causal = u32::from_le_bytes(call.get(252..256)?.try_into().ok()?) == 1;
     let blocks: Vec<u64> = launch.blocks_given().collect();
-    // The fifth operand has a number for each query of each head forward, and a pair for gradients, all f32.
-    let fifth = *blocks.get(4)? as f64;
+    // The fifth operand has a number for each query of each head forward, and a pair for gradients, all f32. The kernels of queries on tensor
+    // cores make the pairs, of the numbers in the sixth.
+    let operand = |at: usize| blocks.get(at).map(|&bytes| bytes as f64);
     let (products, queries) = match () {
         () if name.contains("statistics") => return None,
-        () if name.contains("key_grad") => (4.0, fifth / 8.0),
-        () if name.contains("query_grad") => (3.0, fifth / 8.0),
-        () => (2.0, fifth / 4.0),
+        () if name.contains("key_grad") => (4.0, operand(4)? / 8.0),
+        () if name.contains("query_grad_plain") => (3.0, operand(4)? / 8.0),
+        () if name.contains("query_grad") => (3.0, operand(5)? / 4.0),
+        () => (2.0, operand(4)? / 4.0),
     };
     // Vectors are filled up to the width that the kernel is made for.
     let width = tile(name).map_or(width, |(side, _)| side.max(width));
