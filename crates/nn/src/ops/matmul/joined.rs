@@ -116,7 +116,8 @@ impl<B: Backend> Tensor<B> {
             outputs += w.shape()[0];
         }
         let (weights, biases): (Vec<&Tensor<B>>, Vec<&Tensor<B>>) = layers.iter().copied().unzip();
-        if ![Op::Linear, Op::Join, Op::Split].into_iter().all(|op| first.has_op(op)) {
+        let empty = self.size() == 0 || weights.iter().any(|w| w.size() == 0);
+        if empty || ![Op::Linear, Op::Join, Op::Split].into_iter().all(|op| first.has_op(op)) {
             let parameters: Vec<Tensor<B>> = weights.iter().chain(&biases).map(|&t| t.clone()).collect();
             return composed(self, &parameters);
         }
@@ -138,7 +139,7 @@ impl<B: Backend> Tensor<B> {
             [(w, shapes[0]), (b, shapes[1])].map(|(buffer, shape)| Tensor::from_buffer(backend, buffer, shape));
         let y = no_grad(|| self.linear(&w, Some(&b), Activation::None))?.detach();
         let inputs = [&[self], &weights[..], &biases[..]].concat();
-        let rows = self.size() / inner.max(1);
+        let rows = self.size() / inner;
         let flat = Shape::new(&[rows, inner])?;
         Ok(y.record(OP, &inputs, || Joined {
             x: SavedInput::new(self),
