@@ -183,7 +183,7 @@ impl<B: Backend> State<B> {
 /// ```
 pub struct Counter<B: Backend> {
     count: Mutex<Indices<B>>,
-    /// What the next tick returns, if that tick was [made ahead](Counter::tick_ahead).
+    /// The result of the next tick, if that tick was [made ahead](Counter::tick_ahead).
     ready: Mutex<Option<Indices<B>>>,
 }
 

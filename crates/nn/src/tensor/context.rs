@@ -1,4 +1,4 @@
-//! What a rule of the backward pass is given.
+//! The arguments of a rule of the backward pass: gradients, the output, slopes of activations.
 
 #[cfg(doc)]
 use super::Rule;

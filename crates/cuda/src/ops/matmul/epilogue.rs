@@ -1,11 +1,11 @@
-//! What products do to their sums, and the same by elementwise kernels where a product's kernel does not.
+//! The epilogue of a product: bias, activation and slope of its sums, by elementwise kernels where a product's kernel has none.
 
 use super::plan::{Algorithm, Plan};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{ElementwiseOps, MatmulParams, UnaryParams};
 use kiln_core::{Buffer, Error, Result};
 
-/// What a product's kernels do to its sums on their way to memory, besides the activation of the parameters.
+/// The epilogue of a product: its sums on their way to memory, besides the activation of the parameters.
 #[derive(Debug, Default)]
 pub struct Epilogue<'a> {
     /// Added to every row, `[n]`.

@@ -48,7 +48,7 @@ struct CrossEntropy<B: Backend> {
     logits: Mutex<Option<Tensor<B>>>,
     labels: Indices<B>,
     weight: Option<Tensor<B>>,
-    /// What the mean has been divided by.
+    /// The sum of weights that the mean was divided by.
     total: Option<Tensor<B>>,
     p: CrossEntropyParams,
 }

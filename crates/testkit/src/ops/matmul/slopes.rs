@@ -14,7 +14,7 @@ struct Layers<B: Backend> {
     f: Activation,
 }
 
-/// What is done with the activation's result besides the second layer.
+/// A second use of the activation's result, besides the second layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
     Once,
