@@ -10,6 +10,7 @@
 #include "common/tensor_tile.cuh"
 #include "conv_gather.cuh"
 #include "conv_moments.cuh"
+#include "conv_norm.cuh"
 #include "conv_tiled.cuh"
 
 template <typename T> constexpr int CHUNK = LANES<T>;
@@ -181,33 +182,41 @@ __device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, unsigned
 
 // Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). The result's channels
 // per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP. MOMENTS: the forward op
-// also writes the moments of the result's channels, by way of `partial` (conv_moments.cuh).
-template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false>
+// also writes the moments of the result's channels, by way of `partial` (conv_moments.cuh). NORM: the data gradient ends as `norm`, the norm
+// that made x, wants it (conv_norm.cuh).
+template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false, bool NORM = false>
 __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__restrict__ source,
                                                 const T *__restrict__ w, const T *__restrict__ bias,
                                                 T *__restrict__ result, unsigned char *memory, float *partial = nullptr,
-                                                float *moments = nullptr) {
+                                                float *moments = nullptr, const NormRead<T> &norm = {}) {
     Gather<DATA> g(p, blockIdx.z);
     u64 first = (u64)blockIdx.x * Tile::ROWS;
-    if (first >= g.rows) return; // classes of remainders differ in size
+    const bool some = first < g.rows; // classes of remainders differ in size
+    if (!NORM && !some) return;
     u32 columns = blockIdx.y * Tile::COLUMNS, per = DATA ? group_in(p) : group_out(p);
-    TensorRows<T, DATA, Tile> a(g, source, first);
     typename Tile::Sums sums = {};
-    if constexpr (!DATA) {
-        AlignedRows<T, true, true, Tile> b(w, g.depth, (u64)g.group * per + columns, (u64)(g.group + 1) * per, 0);
-        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
-    } else if constexpr (WHOLE) {
-        TensorInputs<T, Tile> b(p, g, w, columns);
-        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
-    } else {
-        TensorInputsOfTaps<T, Tile> b(p, g, w, columns);
-        gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+    if (some) {
+        TensorRows<T, DATA, Tile> a(g, source, first);
+        if constexpr (!DATA) {
+            AlignedRows<T, true, true, Tile> b(w, g.depth, (u64)g.group * per + columns, (u64)(g.group + 1) * per, 0);
+            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+        } else if constexpr (WHOLE) {
+            TensorInputs<T, Tile> b(p, g, w, columns);
+            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+        } else {
+            TensorInputsOfTaps<T, Tile> b(p, g, w, columns);
+            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+        }
     }
     u32 channels = DATA ? p.in_channels : p.out_channels;
     u64 *targets = reinterpret_cast<u64 *>(memory + EPILOGUE<Tile>);
     static_assert(EPILOGUE<Tile> % 8 == 0 && EPILOGUE<Tile> + 8 * Tile::ROWS <= Tile::BYTES, "a place for every row");
     for (int r = threadIdx.x; r < Tile::ROWS; r += Tile::THREADS)
         targets[r] = first + r < g.rows ? g.target(p, first + r) * channels + (u64)g.group * per : ~0ull;
+    if constexpr (NORM) {
+        norm_sums<T, Tile>(p, norm, g.group, columns, per, sums, targets, result, partial, memory);
+        return;
+    }
     const bool fours = per % 4 == 0;
     ChannelMoments<Tile> of_channels;
     each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
@@ -274,6 +283,9 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // With moments, `partial` has 2·O numbers for each block of rows and for each group of MOMENT_BLOCKS of them, and there are no more groups
 // than MOMENT_TICKETS, one for each tile of columns and group of channels besides.
 //
+// The data gradient with a norm: `partial` has 2·C numbers for each block of rows of each class, and for each group of MOMENT_BLOCKS of them,
+// which are no more than MOMENT_TICKETS for all tiles of columns and groups of channels.
+//
 // Geometry: tiles of R × C by a warp for every 64 × 64, in the smallest for 64 × 32. Forward and data gradient:
 // x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
 // Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits. The largest tile has TensorTile128x256::BYTES of dynamic
@@ -298,6 +310,17 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
                                                 T *__restrict__ dx) {                                                  \
         DECLARE(tile);                                                                                                 \
         tensor_gathered<T, true, WHOLE, TensorTile##tile>(p, g, w, nullptr, dx, memory);                               \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_norm_data_grad_##tile##_##suffix(                                                                  \
+            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x, \
+            const T *__restrict__ more, const T *__restrict__ y, const float *__restrict__ mean,                       \
+            const float *__restrict__ rstd, const T *__restrict__ scale, const T *__restrict__ shift, u32 wide,        \
+            float *partial, float *dscale, float *dshift) {                                                            \
+        DECLARE(tile);                                                                                                 \
+        const NormRead<T> norm = {x, more, y, mean, rstd, scale, shift, wide, dscale, dshift};                         \
+        tensor_gathered<T, true, WHOLE, TensorTile##tile, false, true>(p, g, w, nullptr, d, memory, partial, nullptr,  \
+                                                                       norm);                                          \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \

@@ -230,29 +230,6 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
     });
 }
 
-// The gradients of scale and shift, of x's dtype or of f32, and for batch norm the factors of dx, from the sums of a channel.
-template <typename T> struct Totals {
-    T *dscale, *dshift;
-    const T *scale; // null if there is none
-    float *factors; // [{Σ g·scale / n, Σ g·scale·x̂ / n}, channel], null if they are not wanted
-
-    __device__ __forceinline__ void put(const GroupNormParams &p, u64 channels, u64 column, float dot,
-                                        float total) const {
-        if (p.flags & NORM_WIDE_GRADS) {
-            reinterpret_cast<float *>(dscale)[column] = dot;
-            reinterpret_cast<float *>(dshift)[column] = total;
-        } else {
-            dscale[column] = from_acc<T>(dot);
-            dshift[column] = from_acc<T>(total);
-        }
-        if (factors) {
-            float share = (scale ? of_channel(p, scale, column) : 1.0f) / (float)p.positions;
-            factors[column] = total * share;
-            factors[channels + column] = dot * share;
-        }
-    }
-};
-
 // Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel], and for batch norm, if `to.dscale` is not null, stage 2. The statistics
 // are those of the sample `outer`, or of the row itself where every row is a sample (positions = 1). g is first made the gradient before
 // the residual and the ReLU, the sum of g and `more`, if given, zero where the ReLU's result y, if given, is not positive; with AGAIN, for
@@ -429,21 +406,31 @@ __device__ __forceinline__ void totals_of(const GroupNormParams &p, u64 parts, c
 }
 
 // dx = rstd·(g·scale − factors₀ − x̂·factors₁). g may lie where dx is written: a thread reads an element of it before it writes it. With
-// AGAIN, g counts where the ReLU of what x gives is positive.
-template <typename T, int V, bool AGAIN>
+// AGAIN, g counts where the ReLU of what x gives is positive. Of batch norm, the sums {Σ g·x̂, Σ g} may be given in place of the factors.
+template <typename T, int V, bool AGAIN, bool SUMS = false>
 __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
                                                const T *__restrict__ scale, const T *__restrict__ shift,
                                                const float *__restrict__ mean, const float *__restrict__ rstd,
-                                               const T *g, const float *__restrict__ factors, T *dx) {
+                                               const T *g, const float *__restrict__ factors, T *dx,
+                                               const float *__restrict__ dshift = nullptr) {
     Place<V> at(p, cut);
     if (!at.inside()) return;
     Groups<V> groups(p, at.column);
     float m[V], k[V], s[V], b[V], total[V], dot[V];
     groups.load(p, mean, at.outer, m);
     groups.load(p, rstd, at.outer, k);
-    groups.load(p, factors, at.outer, total);
-    groups.load(p, factors + p.samples * p.groups, at.outer, dot);
+    groups.load(p, SUMS ? dshift : factors, at.outer, total);
+    groups.load(p, SUMS ? factors : factors + p.samples * p.groups, at.outer, dot);
     of_channels(p, scale, at.column, 1.0f, s);
+    if (SUMS) {
+        // As Totals makes the factors.
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            const float share = s[j] / (float)p.positions;
+            total[j] *= share;
+            dot[j] *= share;
+        }
+    }
     if (AGAIN) of_channels(p, shift, at.column, 0.0f, b);
     at.template visit<2>([&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
@@ -503,6 +490,9 @@ template <typename T, int V, typename... Args> __device__ __forceinline__ void s
 }
 template <typename T, int V, typename... Args> __device__ __forceinline__ void gradient_given(const Args &...args) {
     input_gradient<T, V, false>(args...);
+}
+template <typename T, int V, typename... Args> __device__ __forceinline__ void gradient_of_sums(const Args &...args) {
+    input_gradient<T, V, false, true>(args...);
 }
 template <typename T, int V, typename... Args> __device__ __forceinline__ void gradient_again(const Args &...args) {
     input_gradient<T, V, true>(args...);
@@ -576,6 +566,14 @@ template <typename T, int V, typename... Args> __device__ __forceinline__ void g
                            const float *__restrict__ factors, type *dx) {                                              \
         using T = type;                                                                                                \
         BY_WIDTH(gradient_given, p, cut, x, scale, nullptr, mean, rstd, g, factors, dx)                                \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED)                                                                \
+        norm_data_grad_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale, \
+                                const float *__restrict__ mean, const float *__restrict__ rstd,                        \
+                                const type *__restrict__ d, const float *__restrict__ dscale,                          \
+                                const float *__restrict__ dshift, type *__restrict__ dx) {                             \
+        using T = type;                                                                                                \
+        BY_WIDTH(gradient_of_sums, p, cut, x, scale, nullptr, mean, rstd, d, dscale, dx, dshift)                       \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED)                                                                \
         norm_grad_relu_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x,                                \

@@ -52,6 +52,17 @@ __device__ __forceinline__ Moments warp_moments(Moments a) {
 
 __device__ __forceinline__ float rstd_of(float var, double eps) { return 1.0f / sqrtf(var + (float)eps); }
 
+// What a norm makes of x, with a = rstd·scale. The gradient of a ReLU behind it is zero where this, as it was stored, is not positive:
+// forward and backward kernels share it so that both round alike.
+__device__ __forceinline__ float normalised(float x, float mean, float a, float shift) {
+    return __fmaf_rn(x - mean, a, shift);
+}
+
+// True if the ReLU of it, stored as T, was not positive.
+template <typename T> __device__ __forceinline__ bool relu_blocks(float x, float mean, float a, float shift) {
+    return to_acc(from_acc<T>(normalised(x, mean, a, shift))) <= 0.0f;
+}
+
 // Visits i = first, first + stride, … as quotient i / d and remainder i % d, dividing 32-bit numbers once.
 struct Walk {
     u64 quotient, remainder, d;

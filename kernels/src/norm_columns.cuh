@@ -83,17 +83,6 @@ template <int V> struct Groups {
     }
 };
 
-// What a norm makes of x, with a = rstd·scale. The gradient of a ReLU behind it is zero where this, as it was stored, is not positive:
-// forward and backward kernels share it so that both round alike.
-__device__ __forceinline__ float normalised(float x, float mean, float a, float shift) {
-    return __fmaf_rn(x - mean, a, shift);
-}
-
-// True if the ReLU of it, stored as T, was not positive.
-template <typename T> __device__ __forceinline__ bool relu_blocks(float x, float mean, float a, float shift) {
-    return to_acc(from_acc<T>(normalised(x, mean, a, shift))) <= 0.0f;
-}
-
 // A scale or a shift, of x's dtype or of f32.
 template <typename T>
 __device__ __forceinline__ float of_channel(const GroupNormParams &p, const T *__restrict__ vector, u64 column) {
@@ -107,3 +96,26 @@ __device__ __forceinline__ void of_channels(const GroupNormParams &p, const T *_
 #pragma unroll
     for (int j = 0; j < V; ++j) v[j] = vector ? of_channel(p, vector, column + j) : otherwise;
 }
+
+// The gradients of scale and shift, of x's dtype or of f32, and for batch norm the factors of dx, from the sums of a channel.
+template <typename T> struct Totals {
+    T *dscale, *dshift;
+    const T *scale; // null if there is none
+    float *factors; // [{Σ g·scale / n, Σ g·scale·x̂ / n}, channel], null if they are not wanted
+
+    __device__ __forceinline__ void put(const GroupNormParams &p, u64 channels, u64 column, float dot,
+                                        float total) const {
+        if (p.flags & NORM_WIDE_GRADS) {
+            reinterpret_cast<float *>(dscale)[column] = dot;
+            reinterpret_cast<float *>(dshift)[column] = total;
+        } else {
+            dscale[column] = from_acc<T>(dot);
+            dshift[column] = from_acc<T>(total);
+        }
+        if (factors) {
+            float share = (scale ? of_channel(p, scale, column) : 1.0f) / (float)p.positions;
+            factors[column] = total * share;
+            factors[channels + column] = dot * share;
+        }
+    }
+};

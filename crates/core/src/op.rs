@@ -107,6 +107,9 @@ ops! {
         AdaptiveAvgPool = "adaptive_avg_pool",
         /// [`ConvOps::conv_moments`](crate::ops::ConvOps::conv_moments), whose gradient is that of [`Op::Conv`]
         ConvMoments = "conv_moments",
+        /// [`ConvOps::conv_norm_grad`](crate::ops::ConvOps::conv_norm_grad) and
+        /// [`NormOps::batch_norm_data_grad`](crate::ops::NormOps::batch_norm_data_grad)
+        ConvNormGrad = "conv_norm_grad",
         /// [`ConvPoolOps::conv_max_pool`](crate::ops::ConvPoolOps::conv_max_pool)
         ConvMaxPool = "conv_max_pool",
         /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too

@@ -18,8 +18,8 @@ fn ops() -> BTreeSet<String> {
         for family in text.split("\npub trait ").skip(1) {
             let family = family.split("\n}\n").next().unwrap();
             let methods = family.lines().filter_map(|line| line.strip_prefix("    fn "));
-            // Methods that return an option, such as the algorithm of an op, take no buffers.
-            let methods = methods.filter(|method| !method.contains("-> Option<"));
+            // Methods that answer a question, such as that for the algorithm of an op, take no buffers.
+            let methods = methods.filter(|method| !["-> Option<", "-> bool"].iter().any(|of| method.contains(of)));
             names.extend(methods.map(|method| method.split('(').next().unwrap().to_string()));
         }
     }

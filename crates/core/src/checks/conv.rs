@@ -3,8 +3,8 @@
 use super::pool;
 use super::window::{Along, LARGEST, image, windows};
 use super::{Operands, accumulator};
-use crate::ops::{Activation, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
-use crate::{DType, Result, Runtime};
+use crate::ops::{Activation, BatchNormInputs, ConvNormGrads, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
+use crate::{Buffer, DType, Result, Runtime};
 
 /// The numbers of elements of the input, the weight and the output.
 fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &ConvParams) -> Result<[usize; 3]> {
@@ -91,6 +91,53 @@ pub fn conv_data_grad<R: Runtime>(on: &R, p: &ConvParams, g: &R::Buffer, w: &R::
     of.holds("g", g, dtype, output)?;
     of.holds("w", w, dtype, weight)?;
     of.holds("dx", dx, dtype, input)
+}
+
+/// Checks [`ConvOps::conv_norm_grad`](crate::ops::ConvOps::conv_norm_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_norm_grad<R: Runtime>(
+    on: &R,
+    p: &ConvParams,
+    g: &R::Buffer,
+    w: &R::Buffer,
+    norm: &BatchNormInputs<'_, R::Buffer>,
+    more: Option<&R::Buffer>,
+    to: &ConvNormGrads<'_, R::Buffer>,
+) -> Result<()> {
+    let of = Operands::new(on, "conv_norm_grad");
+    let (dtype, [input, weight, output]) = (of.float(to.d)?, sizes(&of, p)?);
+    let behind = Activation::from_code(p.activation);
+    let known = matches!(behind, Some(Activation::None | Activation::Relu));
+    of.require(known, "activation", p.activation, "that of a ReLU, or none")?;
+    let found = norm.y.is_some();
+    let relu = behind == Some(Activation::Relu);
+    of.require(!found || relu, "y", found, "the result, if it is that of a ReLU")?;
+    of.require(input > 0, "d", input, "a result that is not empty")?;
+    of.holds("g", g, dtype, output)?;
+    of.holds("w", w, dtype, weight)?;
+    for (name, buffer) in [("x", norm.x), ("d", &*to.d)] {
+        of.holds(name, buffer, dtype, input)?;
+    }
+    for (name, buffer) in [("y", norm.y), ("more", more)] {
+        of.may_hold(name, buffer, dtype, input)?;
+    }
+    let (channels, wide) = (p.in_channels as usize, accumulator(dtype));
+    let affine = norm.scale.or(norm.shift).map(Buffer::dtype);
+    let affine = if affine == Some(wide) { wide } else { dtype };
+    for (name, buffer) in [("scale", norm.scale), ("shift", norm.shift)] {
+        of.may_hold(name, buffer, affine, channels)?;
+    }
+    let statistics = [
+        ("mean", norm.mean),
+        ("rstd", norm.rstd),
+        ("dscale", &*to.dscale),
+        ("dshift", &*to.dshift),
+    ];
+    statistics
+        .into_iter()
+        .try_for_each(|(name, buffer)| of.holds(name, buffer, wide, channels))
 }
 
 /// Checks [`ConvOps::conv_weight_grad`](crate::ops::ConvOps::conv_weight_grad).

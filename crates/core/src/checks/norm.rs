@@ -169,6 +169,35 @@ pub fn batch_norm_grad<R: Runtime>(
     Ok(())
 }
 
+/// Checks [`NormOps::batch_norm_data_grad`](crate::ops::NormOps::batch_norm_data_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm_data_grad<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    inputs: &BatchNormInputs<'_, R::Buffer>,
+    d: &R::Buffer,
+    dscale: &R::Buffer,
+    dshift: &R::Buffer,
+    dx: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm_data_grad");
+    of.flag("relu", p.relu)?;
+    let buffers = Buffers {
+        tensors: [("x", inputs.x), ("d", d), ("dx", dx)],
+        channels: [("scale", inputs.scale), ("shift", inputs.shift)],
+        statistics: [
+            ("mean", inputs.mean),
+            ("rstd", inputs.rstd),
+            ("dscale", dscale),
+            ("dshift", dshift),
+        ],
+        mixed: true,
+    };
+    buffers.check(&of, p.eps, batch(&of, p)?)
+}
+
 /// Checks [`NormOps::group_norm`](crate::ops::NormOps::group_norm).
 ///
 /// # Errors

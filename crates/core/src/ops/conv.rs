@@ -8,7 +8,7 @@ pub(super) mod window;
 
 pub use window::*;
 
-use super::{Activation, Op, dim32};
+use super::{Activation, BatchNormInputs, BatchNormParams, Op, dim32};
 use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -34,6 +34,19 @@ pub struct ConvParams {
 const _: () = assert!(size_of::<ConvParams>() == 96);
 
 impl ConvParams {
+    /// The parameters of a batch norm whose result is the input, with the activation of [`ConvOps::conv_norm_grad`] behind it. The constant
+    /// that is added to the variance is zero: gradients do not read it.
+    pub fn norm_of_input(&self) -> BatchNormParams {
+        let rows = self.window.input.iter().map(|&n| u64::from(n)).product::<u64>() * u64::from(self.batch);
+        BatchNormParams {
+            rows,
+            channels: u64::from(self.in_channels),
+            eps: 0.0,
+            relu: u32::from(self.activation == Activation::Relu as u32),
+            pad: 0,
+        }
+    }
+
     /// Parameters of a convolution of `x` by `w`, and the shape of the result.
     ///
     /// # Errors
@@ -199,6 +212,17 @@ pub enum ConvPass {
     WeightGrad,
 }
 
+/// What [`ConvOps::conv_norm_grad`] writes.
+#[derive(Debug)]
+pub struct ConvNormGrads<'a, B> {
+    /// The gradient of the norm's result before residual and ReLU.
+    pub d: &'a mut B,
+    /// That of the scale of each channel, even if there is none.
+    pub dscale: &'a mut B,
+    /// That of the shift of each channel, even if there is none.
+    pub dshift: &'a mut B,
+}
+
 /// Convolutions of a backend. The three ops are each other's gradients.
 pub trait ConvOps: Runtime {
     /// `y = f(x ⋆ w + bias)`, with the bias `[O]` and the activation of `p`.
@@ -228,6 +252,34 @@ pub trait ConvOps: Runtime {
 
     /// `dx`: the gradient with respect to the input; also the transposed convolution of `g`.
     fn conv_data_grad(&self, p: &ConvParams, g: &Self::Buffer, w: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+
+    /// [`ConvOps::conv_data_grad`] where the input of the convolution is the result of a batch norm in training, with the sums of the
+    /// norm's gradient ([`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad)): as it writes every value, no pass over them is
+    /// needed for the sums. The activation of `p` is that behind the norm, a ReLU or none.
+    ///
+    /// With `g` of the convolution's result, `d` is the gradient of the norm's result before residual and ReLU, of the input's shape: the data
+    /// gradient plus `more`, the gradient that the result has from other ops, zero where `y ≤ 0` or, without `y`, where `x` says that the ReLU
+    /// was not positive. `dshift = Σd` and `dscale = Σd·x̂` with `x̂ = (x − mean)·rstd` are of the accumulation dtype, `[C]`.
+    /// [`NormOps::batch_norm_data_grad`](crate::ops::NormOps::batch_norm_data_grad) is the rest. All results are those of the two ops, `d` in
+    /// every bit, the others up to the order of sums.
+    fn conv_norm_grad(
+        &self,
+        p: &ConvParams,
+        g: &Self::Buffer,
+        w: &Self::Buffer,
+        of: &BatchNormInputs<'_, Self::Buffer>,
+        more: Option<&Self::Buffer>,
+        to: ConvNormGrads<'_, Self::Buffer>,
+    ) -> Result<()> {
+        let _ = (p, g, w, of, more, to);
+        self.unsupported(Op::ConvNormGrad)
+    }
+
+    /// True if [`ConvOps::conv_norm_grad`] of these parameters is no more work on this backend than the two ops that it stands for.
+    fn conv_norm_grad_pays(&self, p: &ConvParams, dtype: DType) -> bool {
+        let _ = (p, dtype);
+        true
+    }
 
     /// `dw`: the gradient with respect to the weight.
     fn conv_weight_grad(&self, p: &ConvParams, g: &Self::Buffer, x: &Self::Buffer, dw: &mut Self::Buffer)

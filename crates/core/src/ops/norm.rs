@@ -345,6 +345,21 @@ pub trait NormOps: Runtime {
         self.unsupported(Op::BatchNorm)
     }
 
+    /// `dx` of [`NormOps::batch_norm_grad`] from what [`ConvOps::conv_norm_grad`](crate::ops::ConvOps::conv_norm_grad) gives: the gradient `d`
+    /// before residual and ReLU, and `dscale` and `dshift` of the accumulation dtype. The shift and `y` are not read.
+    fn batch_norm_data_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, Self::Buffer>,
+        d: &Self::Buffer,
+        dscale: &Self::Buffer,
+        dshift: &Self::Buffer,
+        dx: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, of, d, dscale, dshift, dx);
+        self.unsupported(Op::ConvNormGrad)
+    }
+
     /// Normalises each (sample, group), `y = (x − mean)·rstd·scale + shift`, and returns its statistics `[samples, groups]`:
     /// the mean, and `rstd = 1/√(var + eps)` of the biased variance. RMS norm has a `mean` of zero and uses the mean square
     /// as variance.

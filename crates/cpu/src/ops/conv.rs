@@ -4,14 +4,14 @@ use crate::conv::plan::{Algorithm, choose};
 use crate::conv::{Geometry, Operands, depthwise, direct, halves, packed_columns, planar, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::gemm::halves::{Half, HalfKernels};
-use crate::ops::norm::channel_moments;
+use crate::ops::norm::{batch_norm_grad_sums, channel_moments};
 use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::winograd;
 use crate::{Cpu, CpuBuffer};
 use half::{bf16, f16};
 use kiln_core::ops::ConvPass as Pass;
-use kiln_core::ops::{Activation, ConvOps, ConvParams};
+use kiln_core::ops::{Activation, BatchNormInputs, ConvNormGrads, ConvOps, ConvParams};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl ConvOps for Cpu {
@@ -52,6 +52,20 @@ impl ConvOps for Cpu {
     fn conv_data_grad(&self, p: &ConvParams, g: &CpuBuffer, w: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
         checks::conv_data_grad(self, p, g, w, dx)?;
         gradient(self, Pass::DataGrad, &Geometry::new(p), [g, w], dx)
+    }
+
+    fn conv_norm_grad(
+        &self,
+        p: &ConvParams,
+        g: &CpuBuffer,
+        w: &CpuBuffer,
+        of: &BatchNormInputs<'_, CpuBuffer>,
+        more: Option<&CpuBuffer>,
+        to: ConvNormGrads<'_, CpuBuffer>,
+    ) -> Result<()> {
+        checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
+        self.conv_data_grad(p, g, w, to.d)?;
+        batch_norm_grad_sums(self, &p.norm_of_input(), of, more, to.d, (to.dscale, to.dshift))
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CpuBuffer, x: &CpuBuffer, dw: &mut CpuBuffer) -> Result<()> {

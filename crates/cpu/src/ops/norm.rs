@@ -59,6 +59,32 @@ pub(super) fn channel_moments(cpu: &Cpu, channels: u64, x: &CpuBuffer, moments: 
     })
 }
 
+/// The first half of [`NormOps::batch_norm_grad`] of `p`: makes the gradient before residual and ReLU of that of the result, which lies in `d`,
+/// and its sums, of the accumulation dtype.
+pub(super) fn batch_norm_grad_sums(
+    cpu: &Cpu,
+    p: &BatchNormParams,
+    of: &BatchNormInputs<'_, CpuBuffer>,
+    more: Option<&CpuBuffer>,
+    d: &mut CpuBuffer,
+    (dscale, dshift): (&mut CpuBuffer, &mut CpuBuffer),
+) -> Result<()> {
+    float!(d.dtype(), T => {
+        let scale = channels::<T>(cpu, of.scale, p.channels, 1.0)?;
+        let shift = channels::<T>(cpu, of.shift, p.channels, 0.0)?;
+        let stats = (of.mean.as_slice(), of.rstd.as_slice());
+        let grad = ResultGrad {
+            g: None,
+            more: more.map(|b| b.as_slice()),
+            y: of.y.map(|b| b.as_slice()),
+            relu: (p.relu == 1).then(|| shift.slice()),
+        };
+        let (inputs, d) = ((of.x.as_slice::<T>(), grad), d.as_mut_slice::<T>());
+        let (dscale, dshift) = (dscale.as_mut_slice(), dshift.as_mut_slice());
+        batch::grad_sums(cpu, &p.group_norm(), inputs, scale.slice(), stats, d, dscale, dshift)
+    })
+}
+
 impl NormOps for Cpu {
     fn batch_norm_eval(
         &self,
@@ -128,7 +154,7 @@ impl NormOps for Cpu {
             let shift = channels::<T>(self, of.shift, p.channels, 0.0)?;
             let stats = (of.mean.as_slice(), of.rstd.as_slice());
             let grad = ResultGrad {
-                g: g.as_slice::<T>(),
+                g: Some(g.as_slice::<T>()),
                 more: more.map(|b| b.as_slice()),
                 y: of.y.map(|b| b.as_slice()),
                 relu: (p.relu == 1).then(|| shift.slice()),
@@ -140,6 +166,25 @@ impl NormOps for Cpu {
                     batch::grad(self, &p.group_norm(), inputs, scale.slice(), stats, outputs, dscale, dshift)
                 })
             })
+        })
+    }
+
+    fn batch_norm_data_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, CpuBuffer>,
+        d: &CpuBuffer,
+        dscale: &CpuBuffer,
+        dshift: &CpuBuffer,
+        dx: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::batch_norm_data_grad(self, p, of, d, dscale, dshift, dx)?;
+        float!(d.dtype(), T => {
+            let scale = channels::<T>(self, of.scale, p.channels, 1.0)?;
+            let stats = (of.mean.as_slice(), of.rstd.as_slice());
+            let sums = (dscale.as_slice(), dshift.as_slice());
+            let inputs = [of.x.as_slice::<T>(), d.as_slice()];
+            batch::data_grad(self, &p.group_norm(), inputs, scale.slice(), stats, sums, dx.as_mut_slice::<T>())
         })
     }
 
@@ -204,7 +249,7 @@ impl NormOps for Cpu {
             if p.is_batch_norm() {
                 return write_channels::<T>(self, dscale, |dscale| {
                     write_channels::<T>(self, dshift, |dshift| {
-                        let grad = ResultGrad { g: g.as_slice::<T>(), more: None, y: None, relu: None };
+                        let grad = ResultGrad { g: Some(g.as_slice::<T>()), more: None, y: None, relu: None };
                         let (inputs, outputs) = ((x.as_slice::<T>(), grad), (dx.as_mut_slice::<T>(), None));
                         batch::grad(self, p, inputs, scale.slice(), stats, outputs, dscale, dshift)
                     })

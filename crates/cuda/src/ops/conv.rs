@@ -4,6 +4,7 @@ mod algorithm;
 mod choose;
 mod launch;
 mod moments;
+mod norm;
 mod padded;
 mod winograd;
 
@@ -12,7 +13,7 @@ pub use choose::choose;
 pub(super) use launch::BiasGrad;
 
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{ConvOps, ConvParams, ConvPass};
+use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvOps, ConvParams, ConvPass};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 
 impl Cuda {
@@ -68,6 +69,25 @@ impl Cuda {
         checks::conv_data_grad(self, p, g, w, dx)?;
         self.fitting("conv_data_grad", algorithm, Pass::DataGrad, p, g.dtype())?;
         self.data_grad(algorithm, p, g, w, dx)
+    }
+
+    /// [`ConvOps::conv_norm_grad`] by `algorithm`, for tests and benches.
+    ///
+    /// # Errors
+    /// As [`Cuda::conv_with`].
+    pub fn conv_norm_grad_with(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        w: &CudaBuffer,
+        of: &BatchNormInputs<'_, CudaBuffer>,
+        more: Option<&CudaBuffer>,
+        to: ConvNormGrads<'_, CudaBuffer>,
+    ) -> Result<()> {
+        checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
+        self.fitting("conv_norm_grad", algorithm, Pass::DataGrad, p, g.dtype())?;
+        self.norm_data_grad(algorithm, p, [g, w], of, more, to)
     }
 
     /// [`ConvOps::conv_weight_grad`] by `algorithm`, for tests and benches.
@@ -140,6 +160,24 @@ impl ConvOps for Cuda {
     fn conv_data_grad(&self, p: &ConvParams, g: &CudaBuffer, w: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
         checks::conv_data_grad(self, p, g, w, dx)?;
         self.data_grad(self.chosen(Pass::DataGrad, p, g.dtype()), p, g, w, dx)
+    }
+
+    fn conv_norm_grad(
+        &self,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        w: &CudaBuffer,
+        of: &BatchNormInputs<'_, CudaBuffer>,
+        more: Option<&CudaBuffer>,
+        to: ConvNormGrads<'_, CudaBuffer>,
+    ) -> Result<()> {
+        checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
+        let algorithm = self.chosen(Pass::DataGrad, p, g.dtype());
+        self.norm_data_grad(algorithm, p, [g, w], of, more, to)
+    }
+
+    fn conv_norm_grad_pays(&self, p: &ConvParams, dtype: DType) -> bool {
+        self.sums_for_norm(self.chosen(Pass::DataGrad, p, dtype), p)
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {

@@ -6,6 +6,7 @@
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
 //! with a group per channel, whose second stage is a part of the first one's kernel.
 
+mod batch;
 mod statistics;
 
 use super::instance;
@@ -520,6 +521,19 @@ impl NormOps for Cuda {
             None => columns_of(p),
         };
         self.norm_columns_grad(&norm, of.x, of.scale, stats, grad, to.dx, affine)
+    }
+
+    fn batch_norm_data_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, CudaBuffer>,
+        d: &CudaBuffer,
+        dscale: &CudaBuffer,
+        dshift: &CudaBuffer,
+        dx: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::batch_norm_data_grad(self, p, of, d, dscale, dshift, dx)?;
+        self.norm_data_grad_of_sums(p, of, d, [dscale, dshift], dx)
     }
 
     fn group_norm(

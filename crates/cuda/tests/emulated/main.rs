@@ -8,6 +8,7 @@ mod checks;
 mod control;
 mod conv;
 mod conv_moments;
+mod conv_norm;
 #[allow(dead_code)]
 #[path = "../../examples/cuda_graph.rs"]
 mod cuda_graph;

@@ -3,7 +3,7 @@
 use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{ConvOps, ConvParams, ConvPass};
+use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvOps, ConvParams, ConvPass};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
 impl<B: Backend> ConvOps for Profiled<B> {
@@ -53,6 +53,33 @@ impl<B: Backend> ConvOps for Profiled<B> {
         self.op("conv_data_grad", cost, Detail::Conv(*p, algorithm), |b| {
             b.conv_data_grad(p, g, w, dx)
         })
+    }
+
+    fn conv_norm_grad(
+        &self,
+        p: &ConvParams,
+        g: &B::Buffer,
+        w: &B::Buffer,
+        of: &BatchNormInputs<'_, B::Buffer>,
+        more: Option<&B::Buffer>,
+        to: ConvNormGrads<'_, B::Buffer>,
+    ) -> Result<()> {
+        checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
+        let shift = if of.y.is_none() { optional(of.shift) } else { 0 };
+        let vectors = optional(of.scale) + shift + bytes(of.mean) + bytes(of.rstd);
+        let norm = bytes(of.x) + optional(more) + optional(of.y) + vectors + bytes(to.dscale) + bytes(to.dshift);
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: bytes(g) + bytes(w) + bytes(to.d) + norm,
+        };
+        let algorithm = self.inner().conv_algorithm(p, ConvPass::DataGrad, g.dtype());
+        self.op("conv_norm_grad", cost, Detail::Conv(*p, algorithm), |b| {
+            b.conv_norm_grad(p, g, w, of, more, to)
+        })
+    }
+
+    fn conv_norm_grad_pays(&self, p: &ConvParams, dtype: DType) -> bool {
+        self.inner().conv_norm_grad_pays(p, dtype)
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &B::Buffer, x: &B::Buffer, dw: &mut B::Buffer) -> Result<()> {

@@ -73,6 +73,23 @@ impl<B: Backend> NormOps for Profiled<B> {
         })
     }
 
+    fn batch_norm_data_grad(
+        &self,
+        p: &BatchNormParams,
+        of: &BatchNormInputs<'_, B::Buffer>,
+        d: &B::Buffer,
+        dscale: &B::Buffer,
+        dshift: &B::Buffer,
+        dx: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::batch_norm_data_grad(self, p, of, d, dscale, dshift, dx)?;
+        let vectors = optional(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(dscale) + bytes(dshift);
+        let cost = moved(bytes(of.x) + bytes(d) + bytes(dx) + vectors);
+        self.op("batch_norm_data_grad", cost, elements(dx), |b| {
+            b.batch_norm_data_grad(p, of, d, dscale, dshift, dx)
+        })
+    }
+
     fn group_norm(
         &self,
         p: &GroupNormParams,

@@ -3,10 +3,12 @@
 mod moments;
 mod residual;
 mod running;
+mod sums;
 
 pub use moments::convolution_and_batch_norm;
 pub use residual::batch_norm_and_relu;
 pub use running::running_statistics;
+pub use sums::batch_norm_and_convolution;
 
 use crate::array::unravel;
 use crate::{Array, Case, Rounding, check, shapes};

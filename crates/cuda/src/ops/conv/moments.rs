@@ -10,9 +10,9 @@ use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f};
 
 /// Blocks of rows whose moments one of them joins (`conv_moments.cuh`).
-const MOMENT_BLOCKS: u64 = 64;
+pub(super) const MOMENT_BLOCKS: u64 = 64;
 /// The most groups of blocks, with one for each tile of columns besides (`conv_moments.cuh`).
-const MOMENT_TICKETS: u64 = 16384;
+pub(super) const MOMENT_TICKETS: u64 = 16384;
 
 #[rustfmt::skip]
 fn kernel(tile: TensorTile, dtype: DType) -> &'static Kernel {

@@ -117,6 +117,22 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
                 on.batch_norm_grad(p, &of, g, Some(more), BatchNormGrads { dx, dr, dscale, dshift })
             },
         )),
+        of_batch(call(
+            "batch_norm_data_grad",
+            batch,
+            [t, c, s, s, t, s, s, t],
+            |on: &B, p, [x, w, mean, rstd, d, dscale, dshift, dx]| {
+                let of = BatchNormInputs {
+                    x,
+                    scale: Some(w),
+                    shift: None,
+                    mean,
+                    rstd,
+                    y: None,
+                };
+                on.batch_norm_data_grad(p, &of, d, dscale, dshift, dx)
+            },
+        )),
         of_group(call(
             "group_norm",
             group,

@@ -16,6 +16,7 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
     let (pool, _) = PoolParams::new("pool3d", &shape(&[2, 5, 5, 5, 2]), &window, false, true).expect("it fits");
     let (adaptive, _) = AdaptivePoolParams::new("pool3d", 3, &shape(&[2, 5, 5, 5, 2]), [3, 2, 4]).expect("it fits");
     let (x, w, y) = ((F32, 500), (F32, 216), (F32, 216));
+    let c = (F32, 2);
     let (pooled, index, cells) = ((F32, 108), (I32, 108), (F32, 96));
     let of_conv = |call: Call<B>| call.small(field!(ConvParams, activation)).free(field!(ConvParams, pad));
     let of_pool_at = |call: Call<B>, at: usize| {
@@ -57,6 +58,25 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
         of_conv(call("conv_data_grad", conv, [y, w, x], |on: &B, p, [g, w, dx]| {
             on.conv_data_grad(p, g, w, dx)
         })),
+        of_conv(call(
+            "conv_norm_grad",
+            ConvParams {
+                activation: Activation::Relu as u32,
+                ..conv
+            },
+            [y, w, x, c, c, c, c, x, x, x, c, c],
+            |on: &B, p, [g, w, x, scale, shift, mean, rstd, y, more, d, dscale, dshift]| {
+                let of = BatchNormInputs {
+                    x,
+                    scale: Some(scale),
+                    shift: Some(shift),
+                    mean,
+                    rstd,
+                    y: Some(y),
+                };
+                on.conv_norm_grad(p, g, w, &of, Some(more), ConvNormGrads { d, dscale, dshift })
+            },
+        )),
         of_conv(call("conv_weight_grad", conv, [y, x, w], |on: &B, p, [g, x, dw]| {
             on.conv_weight_grad(p, g, x, dw)
         })),
