@@ -7,6 +7,7 @@ mod drop;
 mod half;
 mod ndarray;
 mod node;
+mod norm_sums;
 mod recompute;
 mod values;
 mod watched;
@@ -19,6 +20,7 @@ use crate::memory::Memory;
 use crate::watch;
 use kiln_core::ops::{Activation, Op};
 use kiln_core::{Backend, DType, Result, Shape};
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -306,6 +308,17 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     fn adds_to(&self) -> Option<usize> {
         None
     }
+
+    /// The norm that the rule differentiates, if it takes the sums that its gradient begins with from `RuleContext::norm_sums`.
+    fn takes_norm_sums(&self) -> Option<NormOfInput<B>> {
+        None
+    }
+
+    /// The input whose gradient the rule makes together with the sums of the norm that made it, where `RuleContext::norm_of_input` has that
+    /// norm: with `RuleContext::sum` added, before residual and ReLU of the norm.
+    fn gives_norm_sums(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
@@ -317,6 +330,8 @@ pub struct RuleContext<'a, B: Backend> {
     more: Option<&'a Tensor<B>>,
     output: Option<Tensor<B>>,
     sum: Option<&'a Tensor<B>>,
+    norm: Option<&'a Ordered<B>>,
+    norm_sums: Option<&'a NormSums<B>>,
     last: bool,
     needs: &'a [bool],
     slopes: Slopes<'a, B>,
@@ -339,6 +354,31 @@ pub(crate) struct Slopes<'a, B: Backend> {
     pub(crate) of_input: Option<&'a Slope<B>>,
     /// The gradient of this rule's output has the slope of the activation that ends the op.
     pub(crate) applied: bool,
+}
+
+/// A batch norm in training, to the rule that takes its sums.
+pub struct NormOfInput<B: Backend> {
+    pub(crate) x: Tensor<B>,
+    pub(crate) scale: Option<Tensor<B>>,
+    pub(crate) shift: Option<Tensor<B>>,
+    pub(crate) mean: Tensor<B>,
+    pub(crate) rstd: Tensor<B>,
+    /// The result, if it is that of a ReLU behind a residual.
+    pub(crate) y: Option<Tensor<B>>,
+    /// True if a ReLU is behind it.
+    pub(crate) relu: bool,
+}
+
+/// The gradients of scale and shift of a norm, of the accumulation dtype. The gradient of its result is then that before residual and ReLU.
+pub(crate) struct NormSums<B: Backend> {
+    pub(crate) dscale: Tensor<B>,
+    pub(crate) dshift: Tensor<B>,
+}
+
+/// A norm whose sums are wanted, and the sums once there are any.
+pub(crate) struct Ordered<B: Backend> {
+    norm: NormOfInput<B>,
+    sums: OnceCell<NormSums<B>>,
 }
 
 /// The rule of an op with its inputs and output, as the backward pass needs them; dropped once used, unless the graph is

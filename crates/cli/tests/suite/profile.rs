@@ -127,7 +127,7 @@ fn deep_nets_and_tokens_are_profiled_too() {
         }
         if model == "resnet18" {
             let chosen = row(&report, "layer1.0.conv1")["algorithms"].as_object().unwrap();
-            for op in ["conv_moments", "conv_data_grad", "conv_weight_grad"] {
+            for op in ["conv_moments", "conv_norm_grad", "conv_weight_grad"] {
                 assert!(
                     chosen[op].as_str().is_some_and(|a| a.starts_with("Winograd")),
                     "{chosen:?}"

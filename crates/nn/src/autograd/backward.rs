@@ -6,7 +6,7 @@ use super::leaf_casts::LeafCasts;
 use super::mode::with_grad;
 use super::sum::Sum;
 use crate::Tensor;
-use crate::tensor::{Node, NodeId, Slopes};
+use crate::tensor::{Node, NodeId, NormSums, Ordered, Slopes};
 use crate::watch;
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Error, Result};
@@ -170,6 +170,8 @@ pub(super) fn run<B: Backend>(
     let mut results = HashMap::new();
     // Ids of results of activations whose gradients in `pending` have the activation's slope, in every term added so far.
     let mut applied = HashSet::new();
+    // Of norms whose gradients in `pending` are those before residual and ReLU.
+    let mut norm_sums: HashMap<NodeId, NormSums<B>> = HashMap::new();
     // Only a rule needs the sum of what reaches this node, and adds two terms itself.
     let apart = |node: &Arc<Node<B>>| {
         let needed = create_graph || watch::is_on() || targets.is_some_and(|t| t.contains(&node.id()));
@@ -226,8 +228,24 @@ pub(super) fn run<B: Backend>(
             let sum = saved
                 .adds_to()
                 .filter(|_| slope.is_none() && !create_graph && !watch::is_on());
-            let sum = sum.and_then(|input| pending.get_mut(&input.id())?.take());
-            let mut grads = saved.apply(&node, (&grad, more.as_ref()), (sum.as_ref(), !retain), &needs, slopes)?;
+            let mut sum = sum.and_then(|input| pending.get_mut(&input.id())?.take());
+            let summed = saved.norm_to_sum().filter(|input| {
+                let target = targets.is_some_and(|targets| targets.contains(&input.id()));
+                let last = || input.ends_with(pending.get(&input.id()).map_or(0, Sum::terms));
+                !target && !create_graph && !watch::is_on() && wanted(input) && last()
+            });
+            let mut norm = summed.and_then(Node::norm);
+            if let (Some(input), Some(_)) = (summed, &norm)
+                && let Some(others) = pending.get_mut(&input.id())
+            {
+                sum = others.take();
+                norm = norm.filter(|_| sum.is_some());
+            }
+            let terms = (&grad, more.as_ref());
+            let mine = norm_sums.remove(&id);
+            let norms = (norm.as_ref(), mine.as_ref());
+            let mut grads = saved.apply(&node, terms, (sum.as_ref(), !retain), norms, &needs, slopes)?;
+            let mut taken = norm.and_then(Ordered::sums);
             if watch::is_on() {
                 let told = |g: Tensor<B>| g.watched_gradient((node.op(), id), &[&grad]);
                 grads = grads.into_iter().map(|g| g.map(told)).collect();
@@ -250,6 +268,10 @@ pub(super) fn run<B: Backend>(
                     } else if !pending.contains_key(&input.id()) {
                         applied.insert(input.id());
                     }
+                    match taken.take_if(|_| summed.is_some_and(|of| of.id() == input.id())) {
+                        Some(sums) => norm_sums.insert(input.id(), sums),
+                        None => norm_sums.remove(&input.id()),
+                    };
                     let sum = pending.entry(input.id()).or_default();
                     match saved.part(i) {
                         Some(part) => node.instrumented(&backend, || sum.add_part(part, g, create_graph))?,

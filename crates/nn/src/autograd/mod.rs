@@ -20,7 +20,8 @@ mod saved_input;
 mod sum;
 mod vjp;
 
-pub use crate::tensor::{Node, NodeId, Part, Rule, RuleContext, Slope};
+pub(crate) use crate::tensor::NormSums;
+pub use crate::tensor::{Node, NodeId, NormOfInput, Part, Rule, RuleContext, Slope};
 pub(crate) use autocast::{Cast, forget_cast};
 pub use autocast::{autocast, autocast_dtype};
 pub use backward::grad;

@@ -6,10 +6,10 @@
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
 use super::reduce::acc_dtype;
-use crate::autograd::{Cast, Rule, RuleContext, Slope};
+use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, Slope};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, ConvParams, Op, Window};
+use kiln_core::ops::{Activation, ConvNormGrads, ConvParams, Op, Window};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -236,6 +236,34 @@ impl Form {
         )
     }
 
+    /// The gradient with respect to an input that is the result of `norm`, with the other terms of that gradient, `more`: before residual and
+    /// ReLU of the norm, with the sums of the norm's gradient. Unrecorded.
+    fn norm_grad<B: Backend>(
+        self,
+        g: &Tensor<B>,
+        w: &Tensor<B>,
+        norm: &NormOfInput<B>,
+        more: Option<&Tensor<B>>,
+    ) -> Result<(Tensor<B>, NormSums<B>)> {
+        let (backend, channels) = (g.backend(), *norm.mean.shape());
+        let behind = if norm.relu { Activation::Relu } else { Activation::None };
+        let p = ConvParams {
+            activation: behind as u32,
+            ..self.p
+        };
+        let sum = || backend.alloc(acc_dtype(g.dtype()), channels.size());
+        let (mut d, mut dscale, mut dshift) = (g.alloc_like(self.x)?, sum()?, sum()?);
+        let to = ConvNormGrads {
+            d: &mut d,
+            dscale: &mut dscale,
+            dshift: &mut dshift,
+        };
+        let more = more.map(Tensor::buffer);
+        backend.conv_norm_grad(&p, g.buffer(), w.buffer(), &norm.inputs(), more, to)?;
+        let [dscale, dshift] = [dscale, dshift].map(|sum| Tensor::from_buffer(backend, sum, channels));
+        Ok((Tensor::from_buffer(backend, d, self.x), NormSums { dscale, dshift }))
+    }
+
     fn weight_grad<B: Backend>(self, op: &'static str, g: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut dw = g.alloc_like(self.w)?;
         g.backend().conv_weight_grad(&self.p, g.buffer(), x.buffer(), &mut dw)?;
@@ -260,7 +288,14 @@ struct Conv<B: Backend> {
 impl<B: Backend> Rule<B> for Conv<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let g = activation_grad(self.fused, cx)?;
-        let dx = || self.form.data_grad("conv_data_grad", &g, &self.w);
+        let dx = || match cx.norm_of_input() {
+            Some(norm) => {
+                let (d, sums) = self.form.norm_grad(&g, &self.w, norm, cx.sum())?;
+                cx.put_norm_sums(sums);
+                Ok(d)
+            }
+            None => self.form.data_grad("conv_data_grad", &g, &self.w),
+        };
         let dw = || self.form.weight_grad("conv_weight_grad", &g, &self.x);
         let mut grads = vec![cx.needs(0).then(dx).transpose()?, cx.needs(1).then(dw).transpose()?];
         if self.bias {
@@ -275,6 +310,12 @@ impl<B: Backend> Rule<B> for Conv<B> {
 
     fn activation(&self) -> Option<Slope<B>> {
         self.fused.slope()
+    }
+
+    fn gives_norm_sums(&self) -> Option<usize> {
+        let (p, x) = (&self.form.p, &self.x);
+        let pays = x.has_op(Op::ConvNormGrad) && x.backend().conv_norm_grad_pays(p, x.dtype());
+        pays.then_some(0)
     }
 }
 

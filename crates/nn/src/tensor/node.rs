@@ -1,6 +1,6 @@
 //! The nodes of the graph, and what they keep for the backward pass.
 
-use super::{Node, NodeId, Output, Part, Rule, RuleContext, Saved, Slope, Slopes, next_id};
+use super::{Node, NodeId, NormSums, Ordered, Output, Part, Rule, RuleContext, Saved, Slope, Slopes, next_id};
 use crate::{Tensor, watch};
 use kiln_core::{Backend, DType, Result, Scope};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,6 +133,7 @@ impl<B: Backend> Saved<B> {
         node: &Arc<Node<B>>,
         (grad, more): (&Tensor<B>, Option<&Tensor<B>>),
         (sum, last): (Option<&Tensor<B>>, bool),
+        (norm, norm_sums): (Option<&Ordered<B>>, Option<&NormSums<B>>),
         needs: &[bool],
         slopes: Slopes<'_, B>,
     ) -> Result<Vec<Option<Tensor<B>>>> {
@@ -142,6 +143,8 @@ impl<B: Backend> Saved<B> {
             more,
             output,
             sum,
+            norm,
+            norm_sums,
             last,
             needs,
             slopes,

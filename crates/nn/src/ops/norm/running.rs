@@ -4,7 +4,7 @@
 use super::batch::{OP, wide_or_cast};
 use super::behind::Behind;
 use super::{Affine, check_affine, inputs, of_inputs};
-use crate::autograd::{Cast, Rule, RuleContext, Slope, is_grad_enabled, vjp};
+use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, Slope, is_grad_enabled, vjp};
 use crate::ops::acc_dtype;
 use crate::ops::activation::mask_relu_grad;
 use crate::{Backend, Counter, Result, Shape, State, Tensor};
@@ -61,6 +61,9 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
             grads.extend(self.residual.then_some(Some(g)));
             return Ok(grads);
         }
+        if let Some(sums) = cx.norm_sums() {
+            return self.grads_of_sums(cx, sums);
+        }
         let (x, backend) = (&self.x, self.x.backend());
         let p = BatchNormParams {
             relu: u32::from(relu),
@@ -111,6 +114,47 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
 
     fn adds_two_grads(&self) -> bool {
         true
+    }
+
+    fn takes_norm_sums(&self) -> Option<NormOfInput<B>> {
+        Some(NormOfInput {
+            x: self.x.clone(),
+            scale: self.scale.clone(),
+            shift: self.shift.clone(),
+            mean: self.mean.clone(),
+            rstd: self.rstd.clone(),
+            y: None,
+            relu: self.p.relu == 1,
+        })
+    }
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// The gradients where that of the result is already the one before residual and ReLU, and its sums are taken.
+    fn grads_of_sums(&self, cx: &RuleContext<'_, B>, sums: &NormSums<B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (x, backend) = (&self.x, self.x.backend());
+        let p = BatchNormParams { relu: 0, ..self.p };
+        let mut dx = x.alloc_like(*x.shape())?;
+        let of = BatchNormInputs {
+            x: x.buffer(),
+            scale: self.scale.as_ref().map(Tensor::buffer),
+            shift: None,
+            mean: self.mean.buffer(),
+            rstd: self.rstd.buffer(),
+            y: None,
+        };
+        let of_sums = [&sums.dscale, &sums.dshift].map(Tensor::buffer);
+        backend.batch_norm_data_grad(&p, &of, cx.grad.buffer(), of_sums[0], of_sums[1], &mut dx)?;
+        let mut grads = vec![Some(Tensor::from_buffer(backend, dx, *x.shape()))];
+        for (parameter, sum) in [(&self.scale, &sums.dscale), (&self.shift, &sums.dshift)] {
+            if let Some(parameter) = parameter {
+                grads.push(Some(sum.to_dtype(parameter.dtype())?));
+            }
+        }
+        if self.residual {
+            grads.push(cx.needs(grads.len()).then(|| cx.grad.clone()));
+        }
+        Ok(grads)
     }
 }
 
