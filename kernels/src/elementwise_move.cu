@@ -9,6 +9,7 @@
 // Geometry: 256 threads, a grid of any size striding over the packs; cast_each: a block per chunk.
 #include "common/broadcast.cuh"
 #include "common/tensors.cuh"
+#include "common/vector.cuh"
 
 // x as the f32 that rounds to every narrower float as x itself would: exact, but for integers of more than 24 bits, which
 // are rounded to odd.
@@ -79,7 +80,7 @@ template <typename X, typename Y> __device__ __forceinline__ void cast_each(cons
         Group<Y, L> r;
 #pragma unroll
         for (int k = 0; k < L; ++k) r.v[k] = Into<Y>::of(v.v[k]);
-        *reinterpret_cast<Group<Y, L> *>(y + i * L) = r;
+        store_whole(y + i * L, r);
     }
     for (u32 i = packs * L + threadIdx.x; i < n; i += 256) y[i] = Into<Y>::of(x[i]);
 }

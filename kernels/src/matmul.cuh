@@ -115,7 +115,7 @@ __device__ __forceinline__ void write_four(const MatmulParams &p, const Place &a
             if (kept && !vector) kept[to + e] = x.v[3];
             v[e] = activate_sum<T>(p.activation, sum);
         }
-        if (kept && vector) *reinterpret_cast<Few<T, 4> *>(kept + to) = x;
+        if (kept && vector) store_whole(kept + to, x);
     }
     if (parts) {
         if (vector) *reinterpret_cast<float4 *>(parts + to) = *reinterpret_cast<const float4 *>(v);
@@ -123,7 +123,8 @@ __device__ __forceinline__ void write_four(const MatmulParams &p, const Place &a
             for (int e = 0; e < count; ++e) parts[to + e] = v[e];
     } else if (vector) {
         float4 x = *reinterpret_cast<const float4 *>(v);
-        *reinterpret_cast<Few<T, 4> *>(c + to) = {from_acc<T>(x.x), from_acc<T>(x.y), from_acc<T>(x.z), from_acc<T>(x.w)};
+        const Few<T, 4> rounded = {from_acc<T>(x.x), from_acc<T>(x.y), from_acc<T>(x.z), from_acc<T>(x.w)};
+        store_whole(c + to, rounded);
     } else {
         for (int e = 0; e < count; ++e) c[to + e] = from_acc<T>(v[e]);
     }

@@ -34,6 +34,13 @@ template <> struct WordOf<16> {
     }
 };
 
+// *p = x by one store; x has 2, 4, 8 or 16 bytes, and p is in global memory.
+template <typename X> __device__ __forceinline__ void store_whole(void *p, const X &x) {
+    typename WordOf<sizeof(X)>::Word word;
+    memcpy(&word, &x, sizeof word);
+    WordOf<sizeof(X)>::store(p, word);
+}
+
 // Elements of T that one access moves when V are wanted.
 template <typename T, int V> constexpr int ACCESS = V < LANES<T> ? V : LANES<T>;
 
