@@ -1,12 +1,15 @@
 // The position of the largest (smallest) element, and the running sum, along one axis of x [outer, n, inner].
 //
 //   index[o, i] = argmax_j x[o, j, i], the first among equals, NaN before all;
-//   y[o, j, i] = Σ_{l ≤ j} x[o, l, i], with p.reverse over l ≥ j.
+//   y[o, j, i] = Σ_{l ≤ j} x[o, l, i], with p.reverse over l ≥ j;
+//   sum += weight·#{o : argmax_j x[o, j] = labels[o]}, by the last block to arrive.
 //
 // Geometry: arg_warps: inner = 1, a warp per row, 8 a block of 256; arg_blocks: inner = 1, long rows, a block per row;
 //           arg_columns: a thread per (outer, inner), neighbours reading neighbouring addresses.
+//           correct_warps, correct_blocks: as arg_warps and arg_blocks; a block at least.
 //           cumsum_blocks: inner = 1, a block of 256 per row, which scans 1024 elements at a time;
 //           cumsum_columns: a thread per (outer, inner).
+#include "common/arrive.cuh"
 #include "common/axis.cuh"
 
 // The candidate and its place as one number that is larger for what comes first: order, then the lower index.
@@ -25,29 +28,68 @@ __device__ __forceinline__ u64 warp_larger(u64 best) {
     return best;
 }
 
+// The best candidate of a row, of a warp for lane 0 and of a block for thread 0.
+template <typename T> __device__ __forceinline__ u64 best_of_warp(const AxisParams &p, const T *__restrict__ x) {
+    u64 best = 0;
+    for (u64 j = threadIdx.x % WARP; j < p.n; j += WARP) best = larger(best, candidate(p, to_acc(x[j]), j));
+    return warp_larger(best);
+}
+
+template <typename T> __device__ __forceinline__ u64 best_of_block(const AxisParams &p, const T *__restrict__ x) {
+    __shared__ u64 scratch[256 / WARP];
+    u64 best = 0;
+    for (u64 j = threadIdx.x; j < p.n; j += 256) best = larger(best, candidate(p, to_acc(x[j]), j));
+    best = warp_larger(best);
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = best;
+    __syncthreads();
+    for (int i = 1; i < 256 / WARP; ++i) best = larger(best, scratch[i]);
+    return best;
+}
+
 template <typename T>
 __device__ __forceinline__ void arg_warps(const AxisParams &p, const T *__restrict__ x, i32 *__restrict__ index) {
     u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
     if (row >= p.outer) return;
-    u64 best = 0;
-    for (u64 j = threadIdx.x % WARP; j < p.n; j += WARP) best = larger(best, candidate(p, to_acc(x[row * p.n + j]), j));
-    best = warp_larger(best);
+    u64 best = best_of_warp(p, x + row * p.n);
     if (threadIdx.x % WARP == 0) index[row] = place(best);
 }
 
 template <typename T>
 __device__ __forceinline__ void arg_blocks(const AxisParams &p, const T *__restrict__ x, i32 *__restrict__ index) {
-    __shared__ u64 scratch[256 / WARP];
-    u64 best = 0;
-    x += blockIdx.x * p.n;
-    for (u64 j = threadIdx.x; j < p.n; j += 256) best = larger(best, candidate(p, to_acc(x[j]), j));
-    best = warp_larger(best);
-    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = best;
+    u64 best = best_of_block(p, x + blockIdx.x * p.n);
+    if (threadIdx.x == 0) index[blockIdx.x] = place(best);
+}
+
+// sum += weight · the sum of counts[block], where each block has `mine`.
+__device__ __forceinline__ void add_counts(u32 mine, u32 *counts, float weight, float *__restrict__ sum) {
+    __shared__ u32 warps[256 / WARP];
+    __shared__ bool last;
+    if (threadIdx.x == 0) counts[blockIdx.x] = mine;
+    if (!arrives_last(0, gridDim.x, last)) return;
+    u32 count = 0;
+    for (u32 i = threadIdx.x; i < gridDim.x; i += 256) count += __ldcg(counts + i);
+#pragma unroll
+    for (int lane = WARP / 2; lane > 0; lane /= 2) count += __shfl_xor_sync(FULL_WARP, count, lane);
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = count;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int i = 1; i < 256 / WARP; ++i) best = larger(best, scratch[i]);
-        index[blockIdx.x] = place(best);
-    }
+    if (threadIdx.x > 0) return;
+    for (int i = 1; i < 256 / WARP; ++i) count += warps[i];
+    *sum = __fadd_rn(*sum, __fmul_rn((float)count, weight));
+}
+
+template <typename T>
+__device__ __forceinline__ void correct_warps(const AxisParams &p, const T *__restrict__ x, const i32 *__restrict__ labels,
+                                              u32 *counts, float weight, float *__restrict__ sum) {
+    u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
+    bool correct = row < p.outer && place(best_of_warp(p, x + row * p.n)) == labels[row];
+    add_counts(__syncthreads_count(correct && threadIdx.x % WARP == 0), counts, weight, sum);
+}
+
+template <typename T>
+__device__ __forceinline__ void correct_blocks(const AxisParams &p, const T *__restrict__ x, const i32 *__restrict__ labels,
+                                               u32 *counts, float weight, float *__restrict__ sum) {
+    bool correct = blockIdx.x < p.outer && place(best_of_block(p, x + blockIdx.x * p.n)) == labels[blockIdx.x];
+    add_counts(correct, counts, weight, sum);
 }
 
 template <typename T>
@@ -135,7 +177,15 @@ __device__ __forceinline__ void cumsum_columns(const AxisParams &p, const T *__r
         name##_##suffix(AxisParams p, const T *__restrict__ x, Y *__restrict__ y) {                                    \
         name(p, x, y);                                                                                                 \
     }
+#define CORRECT(name, suffix, T)                                                                                       \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        name##_##suffix(AxisParams p, const T *__restrict__ x, const i32 *__restrict__ labels, u32 *counts,            \
+                        float weight, float *__restrict__ sum) {                                                       \
+        name(p, x, labels, counts, weight, sum);                                                                       \
+    }
 #define ENTRIES(suffix, T)                                                                                             \
+    CORRECT(correct_warps, suffix, T)                                                                                  \
+    CORRECT(correct_blocks, suffix, T)                                                                                 \
     ENTRY(arg_warps, suffix, T, i32)                                                                                   \
     ENTRY(arg_blocks, suffix, T, i32)                                                                                  \
     ENTRY(arg_columns, suffix, T, i32)                                                                                 \

@@ -95,6 +95,8 @@ ops! {
         TickEach = "tick_each",
         /// The gradient of [`Op::Unary`], [`ElementwiseOps::unary_grad`](crate::ops::ElementwiseOps::unary_grad)
         UnaryGrad = "unary_grad",
+        /// [`ReduceOps::add_correct`](crate::ops::ReduceOps::add_correct), which has no gradient
+        AddCorrect = "add_correct",
         /// [`MatmulOps::linear`](crate::ops::MatmulOps::linear) and its gradient
         /// [`MatmulOps::linear_grad`](crate::ops::MatmulOps::linear_grad)
         Linear = "linear",

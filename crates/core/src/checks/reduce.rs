@@ -79,6 +79,29 @@ pub fn arg_reduce<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, index: &R::
     of.holds("index", index, DType::I32, to)
 }
 
+/// Checks [`ReduceOps::add_correct`](crate::ops::ReduceOps::add_correct).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn add_correct<R: Runtime>(
+    on: &R,
+    p: &AxisParams,
+    x: &R::Buffer,
+    labels: &R::Buffer,
+    weight: f64,
+    sum: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "add_correct");
+    let [from, rows] = along(&of, p, 1)?;
+    of.require(p.inner == 1, "inner", p.inner, "1: the axis is the last one")?;
+    of.require(p.n <= i32::MAX as u64, "n", p.n, "at most 2147483647")?;
+    of.require(p.n > 0 || rows == 0, "n", p.n, "a non-empty reduction")?;
+    of.require(weight.is_finite(), "weight", weight, "a finite number")?;
+    of.holds("x", x, of.float(x)?, from)?;
+    of.holds("labels", labels, DType::I32, rows)?;
+    of.holds("sum", sum, DType::F32, 1)
+}
+
 /// Checks [`ReduceOps::cumsum`](crate::ops::ReduceOps::cumsum).
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Reductions over any axes, arg-reductions, cumulative sum and top-k along one axis.
 
-use super::{Dims, coded, dim32};
+use super::{Dims, Op, coded, dim32};
 use crate::{Error, MAX_RANK, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -167,6 +167,21 @@ pub trait ReduceOps: Runtime {
 
     /// `index[o, i] = argmax_j x[o, j, i]` (argmin with `reverse`) in i32; the first of equal elements, or the first NaN.
     fn arg_reduce(&self, p: &AxisParams, x: &Self::Buffer, index: &mut Self::Buffer) -> Result<()>;
+
+    /// Adds `weight` times the number of rows whose [`arg_reduce`](ReduceOps::arg_reduce) is their label to `sum`, f32 `[1]`:
+    /// `sum += weight · #{o : argmax_j x[o, j] = labels[o]}`. The axis is the last one of `x`; labels are i32, and one that is no index
+    /// counts as wrong. The number is exact, and is rounded to f32 once.
+    fn add_correct(
+        &self,
+        p: &AxisParams,
+        x: &Self::Buffer,
+        labels: &Self::Buffer,
+        weight: f64,
+        sum: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, labels, weight, sum);
+        self.unsupported(Op::AddCorrect)
+    }
 
     /// `y[o, j, i] = Σ_{l ≤ j} x[o, l, i]`; with `reverse`, over `l ≥ j`.
     fn cumsum(&self, p: &AxisParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;

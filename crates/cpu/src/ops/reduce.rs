@@ -351,6 +351,23 @@ impl ReduceOps for Cpu {
         Ok(())
     }
 
+    fn add_correct(
+        &self,
+        p: &AxisParams,
+        x: &CpuBuffer,
+        labels: &CpuBuffer,
+        weight: f64,
+        sum: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::add_correct(self, p, x, labels, weight, sum)?;
+        let mut index = self.scratch(DType::I32, labels.len())?;
+        self.arg_reduce(p, x, &mut index)?;
+        let pairs = index.as_slice::<i32>().iter().zip(labels.as_slice::<i32>());
+        let correct = pairs.filter(|(index, label)| index == label).count();
+        sum.as_mut_slice::<f32>()[0] += correct as f32 * weight as f32;
+        Ok(())
+    }
+
     fn cumsum(&self, p: &AxisParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         checks::cumsum(self, p, x, y)?;
         debug_assert_eq!(x.len(), y.len());

@@ -194,6 +194,33 @@ impl ReduceOps for Cuda {
         self.launch(instance(kernel, x.dtype()), geometry, &args)
     }
 
+    fn add_correct(
+        &self,
+        p: &AxisParams,
+        x: &CudaBuffer,
+        labels: &CudaBuffer,
+        weight: f64,
+        sum: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::add_correct(self, p, x, labels, weight, sum)?;
+        let (kernel, rows) = match p.n <= WARP_ROW {
+            true => (&axis::CORRECT_WARPS, 8),
+            false => (&axis::CORRECT_BLOCKS, 1),
+        };
+        let geometry = blocks("add_correct", p.outer.div_ceil(rows).max(1))?;
+        let counts = self.scratch(DType::I32, geometry.grid[0] as usize)?;
+        let weight = weight as f32;
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            labels.arg(),
+            counts.arg(),
+            Arg::value(&weight),
+            sum.out(),
+        ];
+        self.launch(instance(kernel, x.dtype()), geometry, &args)
+    }
+
     fn cumsum(&self, p: &AxisParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
         checks::cumsum(self, p, x, y)?;
         if x.len() == 0 {

@@ -8,8 +8,8 @@ mod order;
 mod product;
 
 use crate::autograd::{Cast, Rule, RuleContext, no_grad};
-use crate::{Backend, DType, Indices, Result, Shape, Tensor};
-use kiln_core::ops::{AxisParams, Reduce, ReduceParams};
+use crate::{Backend, DType, Error, Indices, Result, Shape, State, Tensor};
+use kiln_core::ops::{AxisParams, Op, Reduce, ReduceParams};
 
 /// The shapes that the gradient of a reduction needs.
 struct Axes {
@@ -392,6 +392,49 @@ impl<B: Backend> Tensor<B> {
     /// An axis out of range, an empty axis.
     pub fn argmax(&self, axis: isize, keep_dim: bool) -> Result<Indices<B>> {
         self.arg_reduce("argmax", axis, false, keep_dim)
+    }
+
+    /// Adds `weight` times the number of right answers to `sum`: of the rows, along the last dimension, whose largest element is at their
+    /// label; `sum += weight * (self.argmax(-1) == labels).sum()`. It is how a metric counts them without a copy of anything. A label that
+    /// is no index counts as wrong.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let scores = Tensor::from_slice(&cpu, &[1f32, 5.0, 4.0, 3.0], &[2, 2])?;
+    /// let labels = Indices::from_slice(&cpu, &[1, 1], &[2])?;
+    /// let sum = State::new(Tensor::zeros(&cpu, &[], DType::F32)?);
+    /// scores.add_correct(&labels, 1.0, &sum)?;
+    /// scores.add_correct(&labels, 0.5, &sum)?;
+    /// assert_eq!(sum.get().item()?, 1.5);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Labels that are not one i32 for each row; an empty last dimension; a `sum` that is not one f32; a weight that is not finite.
+    pub fn add_correct(&self, labels: &Indices<B>, weight: f64, sum: &State<B>) -> Result<()> {
+        let op = "add_correct";
+        let p = AxisParams::arg(op, self.shape(), -1, false)?;
+        let refused = |lhs: &Shape, rhs: &Shape| Error::ShapeMismatch {
+            op,
+            lhs: *lhs,
+            rhs: *rhs,
+        };
+        if labels.shape().dims() != &self.shape()[..self.rank() - 1] {
+            return Err(refused(labels.shape(), self.shape()));
+        }
+        sum.update(|sum| {
+            if sum.size() != 1 {
+                return Err(refused(sum.shape(), &Shape::new(&[1])?));
+            }
+            let backend = self.backend();
+            if self.has_op(Op::AddCorrect) {
+                return backend.add_correct(&p, self.buffer(), labels.buffer(), weight, sum.buffer_mut()?);
+            }
+            let correct = self.argmax(-1, false)?.eq(labels)?.to_float(DType::F32)?;
+            let term = correct.sum(&[], false)?.mul_scalar(weight)?;
+            backend.accumulate(term.buffer(), sum.buffer_mut()?)
+        })
     }
 
     /// The i32 index of the smallest element along `axis` (`torch.argmin`): the first of equal elements; a NaN counts as

@@ -21,6 +21,21 @@ impl<B: Backend> ReduceOps for Profiled<B> {
         self.op("arg_reduce", cost, elements(x), |b| b.arg_reduce(p, x, index))
     }
 
+    fn add_correct(
+        &self,
+        p: &AxisParams,
+        x: &B::Buffer,
+        labels: &B::Buffer,
+        weight: f64,
+        sum: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::add_correct(self, p, x, labels, weight, sum)?;
+        let cost = moved(bytes(x) + bytes(labels));
+        self.op("add_correct", cost, elements(x), |b| {
+            b.add_correct(p, x, labels, weight, sum)
+        })
+    }
+
     fn cumsum(&self, p: &AxisParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
         checks::cumsum(self, p, x, y)?;
         let cost = moved(bytes(x) + bytes(y));

@@ -3,7 +3,7 @@
 use super::Metric;
 use crate::Output;
 use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::{Indices, Tensor};
+use kiln_nn::{Indices, State, Tensor};
 
 /// The share of samples whose label has the highest score; of equal scores, that of the lowest class counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,12 +25,18 @@ fn differ<B: Backend>(labels: &Indices<B>, scored: &Indices<B>) -> Error {
     }
 }
 
-/// The number of hits; where a sample has several labels, such as one per token, each counts as a part of its sample.
+/// The part of its sample that a label is; where a sample has several, such as one per token, each counts as a part of it.
+fn share_of_label<B: Backend>(labels: &Indices<B>) -> f64 {
+    let each: usize = labels.shape().get(1..).unwrap_or_default().iter().product();
+    1.0 / each.max(1) as f64
+}
+
+/// The number of hits, in samples.
 fn per_sample<B: Backend>(hits: &Indices<B>, labels: &Indices<B>) -> Result<Tensor<B>> {
     let hits = hits.to_float(DType::F32)?.sum(&[], false)?;
-    match labels.shape().get(1..).unwrap_or_default().iter().product::<usize>() {
-        0 | 1 => Ok(hits),
-        each => hits.mul_scalar(1.0 / each as f64),
+    match share_of_label(labels) {
+        1.0 => Ok(hits),
+        share => hits.mul_scalar(share),
     }
 }
 
@@ -50,6 +56,13 @@ impl<B: Backend> Metric<B> for Accuracy {
             return Err(differ(labels, &predicted));
         }
         per_sample(&predicted.eq(labels)?, labels)
+    }
+
+    fn add_to(&self, output: &Output<B>, sum: &State<B>) -> Result<()> {
+        let labels = output.integers("labels")?;
+        output
+            .floats("scores")?
+            .add_correct(labels, share_of_label(labels), sum)
     }
 
     fn value(&mut self, sum: &[f64], samples: u64) -> f64 {

@@ -141,12 +141,11 @@ impl<B: Backend> Running<B> {
     /// The part of [`add`](Running::add) that runs on the device; from the second batch on a sum is written in place. Returns a
     /// term that is to be gathered.
     pub(crate) fn record(&mut self, metric: &dyn Metric<B>, output: &Output<B>) -> Result<Option<Tensor<B>>> {
-        let term = metric.measure(output)?;
         match (&self.sum, metric.reduction()) {
-            (_, Reduction::Gather) => return Ok(Some(term)),
-            (Some(sum), Reduction::Sum) => sum.add(&term)?,
+            (_, Reduction::Gather) => return metric.measure(output).map(Some),
+            (Some(sum), Reduction::Sum) => metric.add_to(output, sum)?,
             // The term may share memory with the scores, and the sum is written in place.
-            (None, Reduction::Sum) => self.sum = Some(State::new(term.copy()?)),
+            (None, Reduction::Sum) => self.sum = Some(State::new(metric.measure(output)?.copy()?)),
         }
         Ok(None)
     }

@@ -27,6 +27,14 @@ pub(super) fn reductions<B: Backend>() -> Vec<Call<B>> {
         ))
         .free(k.clone())
         .untyped(0),
+        of_axis(call(
+            "add_correct",
+            AxisParams::new("axis", &shape(&[2, 4]), 1, 0, false).expect("an axis"),
+            [(F32, 8), (I32, 2), (F32, 1)],
+            |on: &B, p, [x, labels, sum]| on.add_correct(p, x, labels, 0.5, sum),
+        ))
+        .free(k.clone())
+        .untyped(0),
         of_axis(call("cumsum", axis(0), [(F32, 24); 2], |on: &B, p, [x, y]| {
             on.cumsum(p, x, y)
         }))
