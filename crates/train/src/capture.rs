@@ -60,7 +60,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         for (batch, (_, samples)) in batches.iter().zip(key) {
             let output = self.forward(at, batch)?;
             let backward = range("backward");
-            let grads = self.scale_loss(at, &output.loss, *samples)?.backward()?;
+            let grads = self.gradients_of(at, &output.loss, *samples)?;
             drop(backward);
             match &mut sum {
                 Some(sum) => sum.accumulate(grads)?,

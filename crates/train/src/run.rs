@@ -19,10 +19,10 @@ use crate::{
     End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Phase, Report, Result, RunFolder, Running, StepInfo,
     TrainError, Trainer, Validation, Values, Warning,
 };
-use kiln_core::{Backend, Interrupt};
+use kiln_core::{Backend, DType, Interrupt};
 use kiln_data::{Batch, Loader, Position};
-use kiln_nn::Module;
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
+use kiln_nn::{Module, Tensor};
 use kiln_nvtx::{range, range_with};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +76,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     /// The sums of the training metrics, in the order of `trainer.metrics`.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
+    /// The gradient of a loss by itself, with which backward passes begin.
+    pub(crate) one: Tensor<B>,
     /// The average of the weights, once there is one.
     pub(crate) averaged: Option<AveragedModel<B>>,
     pub(crate) history: History,
@@ -160,6 +162,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             identity: BTreeMap::new(),
             at_epoch: EpochState::default(),
             execution: Execution::default(),
+            one: Tensor::ones(&trainer.backend, &[], DType::F32)?,
             trainer,
             model,
             averaged: None,

@@ -188,7 +188,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut body = || {
             let output = self.forward(at, batch)?;
             let _backward = range("backward");
-            let grads = self.scale_loss(at, &output.loss, samples)?.backward()?;
+            let grads = self.gradients_of(at, &output.loss, samples)?;
             match &mut group.grads {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -329,6 +329,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         match &self.legs[at].scaler {
             Some(scaler) => scaler.scale(&loss),
             None => Ok(loss),
+        }
+    }
+
+    /// The gradients of the [scaled](Run::scale_loss) loss of a batch.
+    pub(crate) fn gradients_of(&self, at: usize, loss: &Tensor<B>, samples: usize) -> kiln_core::Result<Gradients<B>> {
+        let loss = self.scale_loss(at, loss, samples)?;
+        match (loss.shape(), loss.dtype()) == (self.one.shape(), self.one.dtype()) {
+            true => loss.backward_with(&self.one),
+            false => loss.backward(),
         }
     }
 
