@@ -7,7 +7,7 @@ use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear, ResidualStream};
-use kiln_nn::{Activation, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
+use kiln_nn::{Activation, CrossEntropyOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -263,6 +263,14 @@ impl<B: Backend> Gpt2Transformer<B> {
 impl<B: Backend> LanguageModel<B> for Gpt2<B> {
     fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
         Gpt2::forward(self, ids)
+    }
+    /// Without all logits in memory, which are the largest tensor of the net.
+    fn loss(&self, ids: &Indices<B>, next: &Indices<B>) -> Result<Tensor<B>> {
+        let x = trace::scope(self, ids, || self.transformer.forward(ids))?;
+        trace::part(self.backend(), "loss", || {
+            let head = self.transformer.wte.weight.tensor();
+            x.linear_cross_entropy(head, next, &CrossEntropyOptions::default(), None)
+        })
     }
     fn context(&self) -> usize {
         Gpt2::context(self)

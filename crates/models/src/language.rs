@@ -1,7 +1,7 @@
 //! The interface of language models.
 
 use kiln_core::{Backend, Error, Result};
-use kiln_nn::{Indices, Module, Tensor, no_grad};
+use kiln_nn::{Indices, Module, Tensor, no_grad, trace};
 
 /// A network from token ids to the logits of the next token at every position.
 pub trait LanguageModel<B: Backend>: Module<B> {
@@ -10,6 +10,15 @@ pub trait LanguageModel<B: Backend>: Module<B> {
     /// # Errors
     /// Ids that are not i32 or not `[N, T]`; more tokens than the [context](LanguageModel::context).
     fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>>;
+
+    /// The mean cross-entropy of the logits of ids `[N, T]` with the tokens that follow each of them, `next [N, T]`.
+    ///
+    /// # Errors
+    /// As [`forward`](LanguageModel::forward); tokens that are not in the vocabulary.
+    fn loss(&self, ids: &Indices<B>, next: &Indices<B>) -> Result<Tensor<B>> {
+        let logits = self.forward(ids)?;
+        trace::part(self.backend(), "loss", || logits.cross_entropy(next))
+    }
 
     /// The largest number of tokens of a sequence.
     fn context(&self) -> usize;

@@ -5,7 +5,6 @@ use crate::task::{self, Phase, Views};
 use crate::{Form, Shown};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::{Batch, DataError, Loader, Sample};
-use kiln_nn::trace;
 use kiln_train::Output;
 use ndarray::Array2;
 
@@ -53,11 +52,8 @@ fn step<B: Backend>(net: &Box<dyn LanguageModel<B>>, batch: &WindowsOn<B>) -> Re
     let [_, length @ 2..=usize::MAX] = *batch.ids.shape().dims() else {
         return Err(Error::invalid("loss", "ids", batch.ids.shape(), "windows [N, T + 1]"));
     };
-    let logits = net.forward(&batch.ids.narrow(1, 0, length - 1)?)?;
-    let loss = trace::part(net.backend(), "loss", || {
-        logits.cross_entropy(&batch.ids.narrow(1, 1, length - 1)?)
-    })?;
-    Ok(Output::new(loss))
+    let of = |start| batch.ids.narrow(1, start, length - 1);
+    Ok(Output::new(net.loss(&of(0)?, &of(1)?)?))
 }
 
 /// The network with its task.

@@ -15,7 +15,8 @@ fn read<R: Runtime>(
     of.require(p.classes > 0, "classes", p.classes, "at least 1")?;
     let smooth = (0.0..=1.0).contains(&p.smoothing);
     of.require(smooth, "smoothing", p.smoothing, "a number from 0 to 1")?;
-    let (dtype, all) = (of.float(logits)?, of.size(&[p.rows, p.classes])?);
+    of.require(p.stride >= p.classes, "stride", p.stride, "at least the classes")?;
+    let (dtype, all) = (of.float(logits)?, of.size(&[p.rows, p.stride])?);
     of.holds("logits", logits, dtype, all)?;
     of.holds("labels", labels, DType::I32, p.rows as usize)?;
     of.may_hold("class_weights", class_weights, dtype, p.classes as usize)?;
@@ -109,4 +110,23 @@ pub fn cross_entropy_grad_in_place<R: Runtime>(
     let of = Operands::new(on, "cross_entropy_grad_in_place");
     let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
     upstream(&of, p, dtype, g, total)
+}
+
+/// Checks [`LossOps::cross_entropy_with_grad`](crate::ops::LossOps::cross_entropy_with_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cross_entropy_with_grad<R: Runtime>(
+    on: &R,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+    loss: &R::Buffer,
+    weight: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "cross_entropy_with_grad");
+    let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
+    of.holds("loss", loss, accumulator(dtype), p.rows as usize)?;
+    of.holds("weight", weight, accumulator(dtype), p.rows as usize)
 }

@@ -4,7 +4,7 @@ use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of cross-entropy from logits `[rows, classes]` and integer labels `[rows]`.
+/// Parameters of cross-entropy from logits `[rows, classes]`, `stride` apart, and integer labels `[rows]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct CrossEntropyParams {
@@ -12,12 +12,14 @@ pub struct CrossEntropyParams {
     pub rows: u64,
     /// The number of classes.
     pub classes: u64,
+    /// The elements from one row to the next, at least `classes`: those behind them are padding, which is neither read nor written.
+    pub stride: u64,
     /// Label smoothing ε in `0..=1`.
     pub smoothing: f64,
     /// The label of rows that contribute nothing; −100 by default in PyTorch.
     pub ignore_index: i64,
 }
-const _: () = assert!(size_of::<CrossEntropyParams>() == 32);
+const _: () = assert!(size_of::<CrossEntropyParams>() == 40);
 
 impl CrossEntropyParams {
     /// Parameters for `logits` of rank 1 or more, classes last, and `labels` of the shape without the last dimension.
@@ -49,6 +51,7 @@ impl CrossEntropyParams {
         Ok(CrossEntropyParams {
             rows: labels.size() as u64,
             classes: classes as u64,
+            stride: classes as u64,
             smoothing,
             ignore_index,
         })
@@ -131,6 +134,24 @@ pub trait LossOps: Runtime {
         total: Option<&Self::Buffer>,
     ) -> Result<()> {
         let _ = (p, logits, labels, class_weights, g, total);
+        self.unsupported(Op::CrossEntropy)
+    }
+
+    /// The losses and weights of [`LossOps::cross_entropy`], and over the logits the gradient of the sum of the losses: what
+    /// [`LossOps::cross_entropy_grad_in_place`] writes for a `g` of ones.
+    ///
+    /// # Errors
+    /// As [`LossOps::cross_entropy_grad_in_place`].
+    fn cross_entropy_with_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut Self::Buffer,
+        labels: &Self::Buffer,
+        class_weights: Option<&Self::Buffer>,
+        loss: &mut Self::Buffer,
+        weight: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, logits, labels, class_weights, loss, weight);
         self.unsupported(Op::CrossEntropy)
     }
 }

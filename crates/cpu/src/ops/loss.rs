@@ -8,7 +8,7 @@ use crate::simd::real::Real;
 use crate::simd::row_reduce::{max_row, sum, sums};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{CrossEntropyParams, LossOps, Reduce, ReduceOps, ReduceParams};
+use kiln_core::ops::{CrossEntropyParams, ElementwiseOps, LossOps, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Buffer, DType, Element, Error, Float, Result, Shape, checks};
 
 /// The work of an element relative to one multiplication.
@@ -17,6 +17,7 @@ const COST: usize = 8;
 /// The values that all rows of one call share.
 struct Terms<'a, A> {
     classes: usize,
+    stride: usize,
     ignore_index: i64,
     /// 1 − ε
     hard: A,
@@ -31,6 +32,7 @@ impl<'a, A: Real> Terms<'a, A> {
     fn new(p: &CrossEntropyParams, weights: Option<&'a [A]>) -> Self {
         Terms {
             classes: p.classes as usize,
+            stride: p.stride as usize,
             ignore_index: p.ignore_index,
             hard: A::of(1.0 - p.smoothing),
             soft: A::of(p.smoothing / p.classes as f64),
@@ -167,7 +169,7 @@ impl<A: Real> Upstream<'_, A> {
 }
 
 fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mut [A], weight: &mut [A]) {
-    let classes = terms.classes;
+    let (classes, stride) = (terms.classes, terms.stride);
     let rows = rows_per_chunk(labels.len(), classes, COST);
     zip2_mut((loss, rows), (weight, rows), |chunk, loss, weight| {
         lanes::<A, _>(
@@ -175,7 +177,7 @@ fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mu
             || {
                 for (r, (loss, weight)) in (chunk * rows..).zip(loss.iter_mut().zip(weight)) {
                     (*loss, *weight) = match terms.class(labels[r]) {
-                        Some(t) => (terms.loss(&logits[r * classes..][..classes], t), terms.weight(t)),
+                        Some(t) => (terms.loss(&logits[r * stride..][..classes], t), terms.weight(t)),
                         None => (A::ZERO, A::ZERO),
                     };
                 }
@@ -185,14 +187,15 @@ fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mu
 }
 
 fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &Upstream<'_, A>, dlogits: &mut [A]) {
-    let classes = terms.classes;
-    chunks_mut(dlogits, classes, COST, |at, dlogits| {
+    let (classes, stride) = (terms.classes, terms.stride);
+    chunks_mut(dlogits, stride, COST, |at, dlogits| {
         lanes::<A, _>(
             #[inline(always)]
             || {
-                for (r, dx) in (at / classes..).zip(dlogits.chunks_exact_mut(classes)) {
+                for (r, row) in (at / stride..).zip(dlogits.chunks_exact_mut(stride)) {
+                    let dx = &mut row[..classes];
                     match terms.class(labels[r]) {
-                        Some(t) => terms.grad(&logits[r * classes..][..classes], t, g.of(r), dx),
+                        Some(t) => terms.grad(&logits[r * stride..][..classes], t, g.of(r), dx),
                         None => dx.fill(A::ZERO),
                     }
                 }
@@ -202,12 +205,13 @@ fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &Ups
 }
 
 fn gradient_in_place<A: Real>(terms: &Terms<'_, A>, labels: &[i32], g: &Upstream<'_, A>, logits: &mut [A]) {
-    let classes = terms.classes;
-    chunks_mut(logits, classes, COST, |at, logits| {
+    let (classes, stride) = (terms.classes, terms.stride);
+    chunks_mut(logits, stride, COST, |at, logits| {
         lanes::<A, _>(
             #[inline(always)]
             || {
-                for (r, x) in (at / classes..).zip(logits.chunks_exact_mut(classes)) {
+                for (r, row) in (at / stride..).zip(logits.chunks_exact_mut(stride)) {
+                    let x = &mut row[..classes];
                     match terms.class(labels[r]) {
                         Some(t) => terms.grad_in_place(t, g.of(r), x),
                         None => x.fill(A::ZERO),
@@ -244,7 +248,7 @@ impl LossOps for Cpu {
         weight: &mut CpuBuffer,
     ) -> Result<()> {
         checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
-        debug_assert_eq!((logits.len() as u64, labels.len() as u64), (p.rows * p.classes, p.rows));
+        debug_assert_eq!((logits.len() as u64, labels.len() as u64), (p.rows * p.stride, p.rows));
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
             let logits = Upcast::new::<T>(self, logits)?;
@@ -325,5 +329,21 @@ impl LossOps for Cpu {
             }
         });
         Ok(())
+    }
+
+    fn cross_entropy_with_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut CpuBuffer,
+        labels: &CpuBuffer,
+        class_weights: Option<&CpuBuffer>,
+        loss: &mut CpuBuffer,
+        weight: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_with_grad(self, p, logits, labels, class_weights, loss, weight)?;
+        self.cross_entropy(p, logits, labels, class_weights, loss, weight)?;
+        let mut ones = self.scratch(loss.dtype(), p.rows as usize)?;
+        self.fill(1.0, &mut ones)?;
+        self.cross_entropy_grad_in_place(p, logits, labels, class_weights, &ones, None)
     }
 }

@@ -113,7 +113,16 @@ impl LossOps for Cuda {
         dlogits: &mut CudaBuffer,
     ) -> Result<()> {
         checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, total, dlogits)?;
-        let between = [labels.arg(), maybe(class_weights), g.arg(), maybe(total), dlogits.out()];
+        let none = maybe(None);
+        let between = [
+            labels.arg(),
+            maybe(class_weights),
+            g.arg(),
+            maybe(total),
+            dlogits.out(),
+            none,
+            none,
+        ];
         self.cross_entropy_by(&GRAD, p, logits, &between)
     }
 
@@ -127,8 +136,32 @@ impl LossOps for Cuda {
         total: Option<&CudaBuffer>,
     ) -> Result<()> {
         checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g, total)?;
-        let logits = &*logits;
-        let between = [labels.arg(), maybe(class_weights), g.arg(), maybe(total), logits.arg()];
+        let (logits, none) = (&*logits, maybe(None));
+        let between = [
+            labels.arg(),
+            maybe(class_weights),
+            g.arg(),
+            maybe(total),
+            logits.arg(),
+            none,
+            none,
+        ];
+        self.cross_entropy_by(&GRAD, p, logits, &between)
+    }
+
+    fn cross_entropy_with_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut CudaBuffer,
+        labels: &CudaBuffer,
+        class_weights: Option<&CudaBuffer>,
+        loss: &mut CudaBuffer,
+        weight: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::cross_entropy_with_grad(self, p, logits, labels, class_weights, loss, weight)?;
+        let (logits, none) = (&*logits, maybe(None));
+        let to = [logits.arg(), loss.out(), weight.out()];
+        let between = [labels.arg(), maybe(class_weights), none, none, to[0], to[1], to[2]];
         self.cross_entropy_by(&GRAD, p, logits, &between)
     }
 }

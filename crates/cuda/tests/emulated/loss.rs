@@ -34,6 +34,7 @@ fn any_number_of_classes() {
             let p = CrossEntropyParams {
                 rows: rows as u64,
                 classes: classes as u64,
+                stride: classes as u64,
                 smoothing,
                 ignore_index: -100,
             };
@@ -53,6 +54,21 @@ fn any_number_of_classes() {
                     out(b, &[&loss, &weight, &dx, &mean, &total, &of_mean])
                 });
                 assert_near(&format!("{p:?}"), 8.0, &results);
+                // Rows apart, with padding that must stay: losses and gradients by one kernel.
+                let p = CrossEntropyParams {
+                    stride: classes as u64 + 3,
+                    ..p
+                };
+                let results = both!(&cuda, |b| {
+                    let padded = mixed(rows * (classes + 3), 4);
+                    let (mut x, w) = (tensor(b, dtype, &padded), tensor(b, dtype, &weights));
+                    let labels = indices(b, &labels);
+                    let (mut loss, mut weight) = (space(b, DType::F32, rows), space(b, DType::F32, rows));
+                    let w = weighted.then_some(&w);
+                    b.cross_entropy_with_grad(&p, &mut x, &labels, w, &mut loss, &mut weight)?;
+                    out(b, &[&loss, &weight, &x])
+                });
+                assert_near(&format!("{p:?}"), 8.0, &results);
             }
         }
     }
@@ -67,6 +83,7 @@ fn labels_out_of_range() {
             let p = CrossEntropyParams {
                 rows: 3,
                 classes: classes as u64,
+                stride: classes as u64,
                 smoothing: 0.1,
                 ignore_index: -100,
             };

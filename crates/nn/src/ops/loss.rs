@@ -6,6 +6,7 @@
 
 mod cross_entropy;
 mod likelihood;
+mod linear_cross_entropy;
 mod margin;
 mod pointwise;
 

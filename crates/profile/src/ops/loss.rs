@@ -76,4 +76,21 @@ impl<B: Backend> LossOps for Profiled<B> {
             b.cross_entropy_grad_in_place(p, logits, labels, class_weights, g, total)
         })
     }
+
+    fn cross_entropy_with_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &mut B::Buffer,
+        labels: &B::Buffer,
+        class_weights: Option<&B::Buffer>,
+        loss: &mut B::Buffer,
+        weight: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::cross_entropy_with_grad(self, p, logits, labels, class_weights, loss, weight)?;
+        let cost = moved(2 * bytes(logits) + bytes(labels) + bytes(loss) + bytes(weight));
+        let elements = elements(logits);
+        self.op("cross_entropy_with_grad", cost, elements, |b| {
+            b.cross_entropy_with_grad(p, logits, labels, class_weights, loss, weight)
+        })
+    }
 }

@@ -1,9 +1,11 @@
 //! Losses: cross-entropy in its forms, and losses with a target of the same shape.
 
 mod composed;
+mod linear;
 mod refused;
 
 pub use composed::{composed, composed_refused};
+pub use linear::{linear_cross_entropy, linear_cross_entropy_refused};
 pub use refused::refused;
 
 use crate::{Array, Case, Rounding, check, shapes};

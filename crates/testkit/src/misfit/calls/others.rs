@@ -58,6 +58,12 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
             [(F32, 12), (I32, 3), (F32, 4), (F32, 3)],
             |on: &B, p, [x, labels, w, g]| on.cross_entropy_grad_in_place(p, x, labels, Some(w), g, None),
         )),
+        of_loss(call(
+            "cross_entropy_with_grad",
+            loss,
+            [(F32, 12), (I32, 3), (F32, 4), (F32, 3), (F32, 3)],
+            |on: &B, p, [x, labels, w, loss, weight]| on.cross_entropy_with_grad(p, x, labels, Some(w), loss, weight),
+        )),
         of_random(call("random", random, [(I32, 1), (F32, 5)], |on: &B, p, [s, y]| {
             on.random(p, s, y)
         }))
