@@ -7,6 +7,7 @@ mod copy;
 mod gemm;
 mod measure;
 mod memory;
+mod modelled;
 mod norm;
 mod optim;
 mod pool;
@@ -18,6 +19,7 @@ use clap::{Parser, Subcommand};
 use kiln_core::Result;
 use kiln_cuda::{Cuda, Options};
 use measure::Bench;
+use modelled::Model;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +35,8 @@ use std::process::ExitCode;
   kiln-cuda-bench report kiln.jsonl torch.jsonl --out results.json
 Ids are family/dtype/size, such as gemm/bf16/4096x4096x4096; `variant` is the kernel or the way of training. A filter is
 found from the beginning of a word: `sum/` is not in cumsum/f32/256x50257, `grad` is in gelu_grad. The same work in PyTorch
-is benches/peers/torch_cuda.py."
+is benches/peers/torch_cuda.py. Where KILN_LAUNCH_LOG names a file for the launches and `kiln forecast` knows the card, each
+line has the time beside it that is modelled for it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -96,7 +99,9 @@ fn run(args: &Run) -> Result<usize> {
             ..Options::default()
         },
     )?;
-    let bench = Bench::new(args);
+    // Without a model the times are measured all the same.
+    let model = Model::new(&exact).inspect_err(|why| eprintln!("kiln-cuda-bench: no modelled times: {why}"));
+    let bench = Bench::new(args, model.ok());
     bench.about(&exact);
     copy::run(&bench, &exact)?;
     gemm::run(&bench, &exact, &tf32)?;

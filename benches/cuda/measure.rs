@@ -1,10 +1,12 @@
 //! Device time of repeated work, and output of measurements as JSON lines.
 
 use crate::Run;
+use crate::modelled::Model;
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::{DType, Error, Result, Runtime};
 use kiln_cuda::{Cuda, CudaBuffer};
 use kiln_device::Event;
+use kiln_forecast::Time;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
@@ -17,6 +19,7 @@ pub(crate) struct Bench {
     max_flops: u64,
     max_bytes: u64,
     out: Option<RefCell<File>>,
+    model: Option<Model>,
     measured: Cell<usize>,
 }
 
@@ -29,7 +32,7 @@ pub(crate) struct Cost {
 }
 
 impl Bench {
-    pub(crate) fn new(args: &Run) -> Self {
+    pub(crate) fn new(args: &Run, model: Option<Model>) -> Self {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
         let out = args.out.as_ref().and_then(|path| match open(path) {
             Ok(file) => Some(RefCell::new(file)),
@@ -44,6 +47,7 @@ impl Bench {
             max_flops: args.max_flops.unwrap_or(u64::MAX),
             max_bytes: args.max_bytes.unwrap_or(u64::MAX),
             out,
+            model,
             measured: Cell::new(0),
         }
     }
@@ -72,10 +76,11 @@ impl Bench {
             "compute_capability": format!("{major}.{minor}"),
             "multiprocessors": info.multiprocessors,
             "driver": driver,
+            "modelled_as": self.model.as_ref().map(Model::card),
         }));
     }
 
-    /// Measures `work` on the device, after an untimed run that loads its kernels.
+    /// Measures `work` on the device, after an untimed run that loads its kernels, and models it.
     pub(crate) fn measure(
         &self,
         cuda: &Cuda,
@@ -84,8 +89,44 @@ impl Bench {
         cost: Cost,
         mut work: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        if !self.wants(id, cost) {
+        let Some(seconds) = self.seconds(cuda, id, cost, &mut work)? else {
             return Ok(());
+        };
+        // What cannot be captured has no model.
+        let model = self
+            .model
+            .as_ref()
+            .filter(|_| matches!(cuda.capture(&mut work), Ok(Some(_))));
+        let modelled = model.and_then(Model::last);
+        self.line(id, variant, (seconds, modelled), cost);
+        Ok(())
+    }
+
+    /// The modelled time of the last capture.
+    pub(crate) fn last_capture(&self) -> Option<Time> {
+        self.model.as_ref().and_then(Model::last)
+    }
+
+    /// As [`measure`](Bench::measure), of `work` that cannot be captured, with the modelled time that is known of it.
+    pub(crate) fn measure_beside(
+        &self,
+        cuda: &Cuda,
+        id: &str,
+        variant: &str,
+        cost: Cost,
+        modelled: Option<Time>,
+        mut work: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        if let Some(seconds) = self.seconds(cuda, id, cost, &mut work)? {
+            self.line(id, variant, (seconds, modelled), cost);
+        }
+        Ok(())
+    }
+
+    /// The median time of `work`, if it is wanted.
+    fn seconds(&self, cuda: &Cuda, id: &str, cost: Cost, work: &mut impl FnMut() -> Result<()>) -> Result<Option<f64>> {
+        if !self.wants(id, cost) {
+            return Ok(None);
         }
         let device = |e: kiln_device::Error| Error::DeviceUnavailable {
             device: cuda.name(),
@@ -110,13 +151,17 @@ impl Bench {
         }
         let times: Result<Vec<f64>> = (0..samples).map(|_| Ok(timed(repeats)? / f64::from(repeats))).collect();
         cuda.sync()?;
-        self.line(id, variant, median(times?), cost);
         self.measured.set(self.measured.get() + 1);
-        Ok(())
+        Ok(Some(median(times?)))
     }
 
-    fn line(&self, id: &str, variant: &str, seconds: f64, cost: Cost) {
+    fn line(&self, id: &str, variant: &str, (seconds, modelled): (f64, Option<Time>), cost: Cost) {
         let mut line = json!({ "id": id, "variant": variant, "seconds": seconds });
+        if let Some(time) = modelled {
+            line["modelled_seconds"] = json!(time.seconds);
+            line["modelled_low"] = json!(time.seconds_low);
+            line["modelled_high"] = json!(time.seconds_high);
+        }
         for (name, amount) in [("flops", cost.flops), ("bytes", cost.bytes), ("images", cost.images)] {
             if amount > 0 {
                 line[name] = json!(amount);

@@ -21,6 +21,8 @@ pub(crate) struct Args {
 #[derive(Default)]
 struct Row {
     kiln: BTreeMap<String, f64>,
+    /// The modelled seconds of Kiln's variants, with the least and the most that they may be.
+    modelled: BTreeMap<String, [f64; 3]>,
     peers: BTreeMap<String, f64>,
     flops: f64,
     bytes: f64,
@@ -44,6 +46,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             row.flops = row.flops.max(number("flops"));
             row.bytes = row.bytes.max(number("bytes"));
             row.images = row.images.max(number("images"));
+            let modelled = ["modelled_seconds", "modelled_low", "modelled_high"].map(|name| line[name].as_f64());
+            if let ([Some(seconds), Some(low), Some(high)], 0) = (modelled, i) {
+                row.modelled.insert(variant.clone(), [seconds, low, high]);
+            }
             let side = if i == 0 { &mut row.kiln } else { &mut row.peers };
             side.insert(variant, seconds);
         }
@@ -117,6 +123,15 @@ fn entry(id: &str, row: &Row, copy: f64) -> Value {
                 share,
                 format!(" {:>5.0} % of {peer}", 100.0 * share),
             );
+        }
+        if let Some([modelled, low, high]) = row.modelled.get(variant) {
+            text += &format!(" {:>8.1} us modelled", modelled * 1e6);
+            if !(low..=high).contains(&&seconds) {
+                text += ", outside of its band";
+            }
+            one["modelled_seconds"] = json!(modelled);
+            one["modelled_band"] = json!([low, high]);
+            one["measured_by_modelled"] = json!(seconds / modelled);
         }
         println!("{text}");
         variants.insert(variant.to_string(), one);

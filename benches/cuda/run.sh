@@ -108,7 +108,9 @@ if wants sanitizer; then
     fi
 fi
 if wants bench; then
-    part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}" "${limits[@]}" "${filters[@]}"
+    # The log of launches gives each line its modelled time.
+    KILN_LAUNCH_LOG="$out/launches.jsonl" \
+        part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}" "${limits[@]}" "${filters[@]}"
     if why="$(sees_gpu)"; then
         part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}" "${filters[@]}"
     else

@@ -49,7 +49,7 @@ fn step(
     let labels: Vec<i32> = (0..shape[0] as i32).map(|i| 7 * i % 10).collect();
     let x = Tensor::from_slice(cuda, &pixels, shape)?;
     let labels = Indices::from_slice(cuda, &labels, &shape[..1])?;
-    bench.measure(cuda, &id, "eager", cost, || {
+    bench.measure_beside(cuda, &id, "eager", cost, None, || {
         let gradients = model.forward(&x)?.cross_entropy(&labels)?.backward()?;
         optimizer.step(&mut model, &gradients)
     })?;
@@ -65,7 +65,7 @@ fn step(
         return Ok(());
     };
     optimizer.count(&applied);
-    bench.measure(cuda, &id, "graph", cost, || {
+    bench.measure_beside(cuda, &id, "graph", cost, bench.last_capture(), || {
         optimizer.prepare(&model)?;
         cuda.replay(&mut graph)?;
         optimizer.count(&applied);

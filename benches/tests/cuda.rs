@@ -107,7 +107,10 @@ fn a_bundle_says_what_ran_and_what_did_not() {
         let emulator = kiln_device::emulator::beside().expect("the emulated driver lies beside this test");
         command
             .env("KILN_CUDA_DRIVER", emulator)
-            .env("PYTHON", folder.join("python"));
+            .env("PYTHON", folder.join("python"))
+            // An H100, for its modelled times.
+            .envs([("KILN_EMULATOR_SM", "90"), ("KILN_EMULATOR_MULTIPROCESSORS", "132")])
+            .env("KILN_EMULATOR_MEMORY", "80000000000");
         command.output().expect("bash runs")
     };
 
@@ -146,6 +149,20 @@ fn a_bundle_says_what_ran_and_what_did_not() {
         let rate = &rows[0]["kiln"][way]["images_per_second"];
         assert!(rate.as_f64().is_some_and(|r| r > 0.0), "{rows:?}");
     }
+    // The graph's launches are modelled beside what was measured.
+    let graph = &rows[0]["kiln"]["graph"];
+    let number = |name: &str| graph[name].as_f64().unwrap_or_else(|| panic!("no {name}: {graph}"));
+    assert!(
+        number("modelled_seconds") > 1e-5 && number("modelled_seconds") < 1e-3,
+        "{graph}"
+    );
+    let [measured, ratio] = ["seconds", "measured_by_modelled"].map(number);
+    assert!(
+        (measured / number("modelled_seconds") / ratio - 1.0).abs() < 1e-9,
+        "{graph}"
+    );
+    assert!(said("report.txt").contains(" us modelled"), "{}", said("report.txt"));
+    assert_eq!(results["about"][0]["modelled_as"], "h100");
     let skipped = json!({ "peer": "torch", "skipped": r#"no "torch""# });
     assert!(
         results["about"].as_array().is_some_and(|a| a.contains(&skipped)),

@@ -221,6 +221,29 @@ impl Cards {
         cards.into_iter().map(|card| card.name.as_str()).collect()
     }
 
+    /// The card that a device is, by what its driver says: one of as many multiprocessors of the same compute capability (`sm` is ten
+    /// times that), with the longest of their names in the device's, and with the memory that is nearest to its bytes.
+    ///
+    /// ```
+    /// # use kiln_forecast::Cards;
+    /// let cards = Cards::known()?;
+    /// let gpu = cards.device("NVIDIA H100 80GB HBM3", 90, 132, 85_520_000_000).expect("a card of the table");
+    /// assert_eq!(gpu.card.name, "h100");
+    /// assert!(cards.device("NVIDIA H100 80GB HBM3", 90, 100, 85_520_000_000).is_none());
+    /// # Ok::<(), kiln_forecast::Error>(())
+    /// ```
+    pub fn device(&self, name: &str, sm: u32, multiprocessors: u32, bytes: u64) -> Option<Gpu> {
+        let name = name.to_lowercase().replace(' ', "");
+        let named = |card: &Card| match name.contains(&card.name.replace('-', "")) {
+            true => card.name.len(),
+            false => 0,
+        };
+        let apart = |card: &Card| (card.memory * 1e9 - bytes as f64).abs();
+        let alike = self.cards.iter().filter(|c| c.sm == sm && c.sms == multiprocessors);
+        let card = alike.max_by(|a, b| named(a).cmp(&named(b)).then(apart(b).total_cmp(&apart(a))))?;
+        self.gpu(&card.name).ok()
+    }
+
     /// The card of this name with its architecture, in upper or lower case.
     ///
     /// # Errors
