@@ -2,7 +2,7 @@
 //! positions that see each other; the gradient counts twice as many.
 
 use crate::measure::{Bench, Cost, random};
-use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOps, AttentionParams};
 use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::Cuda;
 use kiln_cuda::attention::Algorithm;
@@ -37,13 +37,13 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
             let (mut y, mut lse) = (cuda.alloc(dtype, shape.size())?, cuda.alloc(DType::F32, p.rows())?);
             let mut dqkv = cuda.alloc(dtype, packed.size())?;
             // The gradient needs the result even if that is not measured.
-            cuda.attention(&p, &qkv, &mut y, &mut lse)?;
+            cuda.attention(&p, &qkv, AttentionMasks::default(), &mut y, &mut lse)?;
             for variant in Algorithm::ALL.into_iter().filter(|variant| variant.computes(&p, dtype)) {
                 bench.measure(cuda, &forward, variant.name(), cost(1, 4), || {
-                    cuda.attention_with(variant, &p, &qkv, &mut y, &mut lse)
+                    cuda.attention_with(variant, &p, &qkv, AttentionMasks::default(), &mut y, &mut lse)
                 })?;
                 bench.measure(cuda, &gradient, variant.name(), cost(2, 8), || {
-                    cuda.attention_grad_with(variant, &p, &qkv, &y, &lse, &g, &mut dqkv)
+                    cuda.attention_grad_with(variant, &p, &qkv, AttentionMasks::default(), [&y, &lse, &g], &mut dqkv)
                 })?;
             }
         }

@@ -3,7 +3,7 @@
 use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{ATTENTION, output, random};
-use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOps, AttentionParams};
 use kiln_core::{Result, Shape};
 use kiln_cpu::Cpu;
 
@@ -19,11 +19,11 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         let size = format!("{batch}x{positions}x{heads}x{width}");
         group.throughput(Throughput::Elements(p.flops()));
         measure(&mut group, format!("forward-{size}"), || {
-            cpu.attention(&p, &qkv, &mut y, &mut lse)
+            cpu.attention(&p, &qkv, AttentionMasks::default(), &mut y, &mut lse)
         });
         group.throughput(Throughput::Elements(2 * p.flops()));
         measure(&mut group, format!("grad-{size}"), || {
-            cpu.attention_grad(&p, &qkv, &y, &lse, &g, &mut dqkv)
+            cpu.attention_grad(&p, &qkv, AttentionMasks::default(), &y, &lse, &g, &mut dqkv)
         });
     }
     group.finish();

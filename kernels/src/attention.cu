@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_tile(T *to, const Vectors &lie, const Atte
 template <typename T>
 __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                              const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse,
-                                             const u8 *__restrict__ mask, const float *__restrict__ bias) {
+                                             const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) {
     __shared__ Shared shared;
     u64 tiles = (p.queries + SIDE - 1) / SIDE;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -107,6 +107,7 @@ __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__
     Elements<T> keys(k, p.k, at.batch, at.head / p.group, p.keys, p.width);
     Elements<T> values(v, p.v, at.batch, at.head / p.group, p.keys, p.width);
     int row = (int)at.row + (int)threadIdx.x / 16 * 4, end = (int)(p.causal ? min(p.keys, at.row + SIDE) : p.keys);
+    u64 weights = first_weight(p, at.batch, at.head);
     float result[4][4] = {}, most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, total[4] = {};
 #pragma unroll 1
     for (int first = 0; first < end; first += SIDE) {
@@ -146,6 +147,13 @@ __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__
                 result[i][j] *= shrink;
             }
             total[i] = total[i] * shrink + sum;
+            if (step) {
+                u32 bits = kept_bits<4>(p, (u32)*step, weights + (u64)(row + i) * p.keys + key);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    if (!(bits >> j & 1)) s[i][j] = 0.0f;
+                }
+            }
         }
         keep_weights(shared, s);
         add_weighted(shared, result, values, first, (int)at.column);
@@ -157,7 +165,7 @@ __device__ __forceinline__ void attend_plain(const AttentionCall &p, const T *__
         for (int lane = 1; lane < 16; lane *= 2) total[i] += __shfl_xor_sync(FULL_WARP, total[i], lane);
         // Without mask and bias a row of nothing but −∞ is NaN, as the formula says.
         bool nothing = (mask || bias) && total[i] == 0.0f;
-        factor[i] = nothing ? 0.0f : 1.0f / total[i];
+        factor[i] = nothing ? 0.0f : p.kept / total[i];
         if (at.column == 0 && threadIdx.x % 16 == 0 && row + i < queries.rows) {
             lse[(at.batch * p.heads + at.head) * p.queries + row + i] = nothing ? 0.0f : most[i] + logf(total[i]);
         }
@@ -176,7 +184,7 @@ template <typename T>
 __device__ __forceinline__ void
 attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
                       const T *__restrict__ g, const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv,
-                      const u8 *__restrict__ mask, const float *__restrict__ bias) {
+                      const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) {
     __shared__ Shared shared;
     u64 tiles = (p.keys + SIDE - 1) / SIDE, heads = p.heads / p.group;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -189,6 +197,7 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
         Elements<T> queries(q, p.q, at.batch, head, p.queries, p.width), slopes(g, p.y, at.batch, head, p.queries, p.width);
         const float2 *pairs = statistics + (at.batch * p.heads + head) * p.queries;
         AttentionMask masks(p, mask, bias, at.batch, head);
+        u64 weights = first_weight(p, at.batch, head);
 #pragma unroll 1
         for (int first = p.causal ? (int)at.row : 0; first < (int)p.queries; first += SIDE) {
             float s[4][4] = {}, ds[4][4] = {};
@@ -202,10 +211,12 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
             for (int j = 0; j < 4; ++j) {
                 int query = first + (int)threadIdx.x % 16 * 4 + j;
                 float2 pair = query < queries.rows ? pairs[query] : make_float2(0.0f, 0.0f);
+                u32 bits = step ? kept_bits<4>(p, (u32)*step, weights + (u64)query * p.keys + key) : ~0u;
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    s[i][j] = weight(p, masks, s[i][j], query, key + i, pair);
-                    ds[i][j] = s[i][j] == 0.0f ? 0.0f : s[i][j] * (ds[i][j] - pair.y);
+                    float w = weight(p, masks, s[i][j], query, key + i, pair), dp = bits >> i & 1 ? ds[i][j] * p.kept : 0.0f;
+                    s[i][j] = bits >> i & 1 ? w : 0.0f;
+                    ds[i][j] = w == 0.0f ? 0.0f : w * (dp - pair.y);
                 }
             }
             keep_weights(shared, s);
@@ -215,14 +226,14 @@ attend_key_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *
         }
     }
     store_tile(dk, p.k, at, p.keys, p.width, key_sums, {p.scale, p.scale, p.scale, p.scale});
-    store_tile(dv, p.v, at, p.keys, p.width, value_sums, {1.0f, 1.0f, 1.0f, 1.0f});
+    store_tile(dv, p.v, at, p.keys, p.width, value_sums, {p.kept, p.kept, p.kept, p.kept});
 }
 
 template <typename T>
 __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                         const T *__restrict__ v, const T *__restrict__ g,
                                                         const float2 *__restrict__ statistics, T *__restrict__ dq,
-                                                        const u8 *__restrict__ mask, const float *__restrict__ bias) {
+                                                        const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) {
     __shared__ Shared shared;
     u64 tiles = (p.queries + SIDE - 1) / SIDE;
     int parts = (int)((p.width + SIDE - 1) / SIDE);
@@ -230,12 +241,20 @@ __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, 
     Elements<T> queries(q, p.q, at.batch, at.head, p.queries, p.width), slopes(g, p.y, at.batch, at.head, p.queries, p.width);
     Elements<T> keys(k, p.k, at.batch, at.head / p.group, p.keys, p.width);
     Elements<T> values(v, p.v, at.batch, at.head / p.group, p.keys, p.width);
-    const float2 *pairs = statistics + (at.batch * p.heads + at.head) * p.queries;
+    u64 line = (at.batch * p.heads + at.head) * p.queries;
     AttentionMask masks(p, mask, bias, at.batch, at.head);
     int query = (int)at.row + (int)threadIdx.x / 16 * 4, end = (int)(p.causal ? min(p.keys, at.row + SIDE) : p.keys);
     float sums[4][4] = {};
 #pragma unroll 1
     for (int first = 0; first < end; first += SIDE) {
+        int key = first + (int)threadIdx.x % 16 * 4;
+        // A bit for each weight of the thread, drawn before the products need registers.
+        u32 kept = ~0u;
+        if (step) {
+            kept = 0;
+#pragma unroll 1
+            for (int i = 0; i < 4; ++i) kept |= (kept_bits<4>(p, (u32)*step, (line + query + i) * p.keys + key) & 15) << 4 * i;
+        }
         float s[4][4] = {}, ds[4][4] = {};
         multiply<false>(
             shared, s, keys.width, [&](int r, int d) { return queries((int)at.row + r, d); },
@@ -243,14 +262,14 @@ __device__ __forceinline__ void attend_query_grad_plain(const AttentionCall &p, 
         multiply<false>(
             shared, ds, keys.width, [&](int r, int d) { return slopes((int)at.row + r, d); },
             [&](int c, int d) { return values(first + c, d); });
-        int key = first + (int)threadIdx.x % 16 * 4;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            float2 pair = query + i < queries.rows ? pairs[query + i] : make_float2(0.0f, 0.0f);
+            float2 pair = query + i < queries.rows ? statistics[line + query + i] : make_float2(0.0f, 0.0f);
+            u32 bits = kept >> 4 * i;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                float w = weight(p, masks, s[i][j], query + i, key + j, pair);
-                ds[i][j] = w == 0.0f ? 0.0f : w * (ds[i][j] - pair.y);
+                float w = weight(p, masks, s[i][j], query + i, key + j, pair), dp = bits >> j & 1 ? ds[i][j] * p.kept : 0.0f;
+                ds[i][j] = w == 0.0f ? 0.0f : w * (dp - pair.y);
             }
         }
         keep_weights(shared, ds);
@@ -288,20 +307,20 @@ __device__ __forceinline__ void statistics_of(const AttentionCall &p, u64 rows, 
 #define ATTENTION(suffix, T) \
     extern "C" __global__ void __launch_bounds__(256, 2) \
         attention_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, \
-                                 T *__restrict__ y, float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
-        attend_plain<T>(p, q, k, v, y, lse, mask, bias); \
+                                 T *__restrict__ y, float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) { \
+        attend_plain<T>(p, q, k, v, y, lse, mask, bias, step); \
     } \
     extern "C" __global__ void __launch_bounds__(256, 1) \
         attention_key_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, \
                                           const T *__restrict__ v, const T *__restrict__ g, \
-                                          const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
-        attend_key_grad_plain<T>(p, q, k, v, g, statistics, dk, dv, mask, bias); \
+                                          const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv, const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) { \
+        attend_key_grad_plain<T>(p, q, k, v, g, statistics, dk, dv, mask, bias, step); \
     } \
     extern "C" __global__ void __launch_bounds__(256, 2) \
         attention_query_grad_plain_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, \
                                             const T *__restrict__ v, const T *__restrict__ g, \
-                                            const float2 *__restrict__ statistics, T *__restrict__ dq, const u8 *__restrict__ mask, const float *__restrict__ bias) { \
-        attend_query_grad_plain<T>(p, q, k, v, g, statistics, dq, mask, bias); \
+                                            const float2 *__restrict__ statistics, T *__restrict__ dq, const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) { \
+        attend_query_grad_plain<T>(p, q, k, v, g, statistics, dq, mask, bias, step); \
     } \
     extern "C" __global__ void __launch_bounds__(256) \
         attention_statistics_##suffix(AttentionCall p, u64 rows, const T *__restrict__ y, const T *__restrict__ g, \

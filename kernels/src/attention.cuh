@@ -8,11 +8,15 @@
 //   delta[i] = Σ_c g[i, c]·y[i, c],  ds[i, j] = p[i, j]·(Σ_c g[i, c]·v[j, c] − delta[i])
 //   dv[j] = Σ_i p[i, j]·g[i],  dk[j] = scale·Σ_i ds[i, j]·q[i],  dq[i] = scale·Σ_j ds[i, j]·k[j]
 //
+// With dropout a weight p of y and of dv, and the Σ g·v of ds, is 0 or times `kept` = 1/(1 − drop): dropped is the weight of query i and
+// key j of head h of sequence n if word w % 4 of Philox block w / 4 is below `below`, w = ((n·heads + h)·queries + i)·keys + j, as random.cu
+// drops elements of an array of all weights. Numbers are drawn again by each kernel that asks for them.
+//
 // No kernel stores s or p: each computes the tiles that it needs (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2",
 // 2023). No two blocks add to one number, so the same call gives the same bits.
 #pragma once
 
-#include "common/types.cuh"
+#include "common/philox.cuh"
 
 // Where the vectors of an operand lie, in elements: those of batch number n, position t, head h begin at
 // first + n·batch + t·row + h·head. A gradient lies as its operand does.
@@ -30,8 +34,12 @@ struct AttentionCall {
     i64 mask[4], bias[4]; // strides over [batch, heads, queries, keys]
     float scale, factor, unscale; // factor = scale·log2 e, unscale = 1/scale
     u32 causal;
+    u64 seed;
+    u32 stream, below; // of dropout: a word below `below` drops
+    float kept;        // 1 without dropout
+    u32 pad;
 };
-static_assert(sizeof(AttentionCall) == 256, "cuda::ops::attention::AttentionCall");
+static_assert(sizeof(AttentionCall) == 280, "cuda::ops::attention::AttentionCall");
 
 // Where the mask and the bias of a head of the queries begin; null where there is none.
 struct AttentionMask {
@@ -49,6 +57,23 @@ struct AttentionMask {
         return s;
     }
 };
+
+// Where the weights of a head of the queries begin among all.
+__device__ __forceinline__ u64 first_weight(const AttentionCall &p, u64 n, u64 h) { return (n * p.heads + h) * p.queries * p.keys; }
+
+// RUN weights from number `first` on, a bit each: set where dropout keeps it. Bits beyond are none.
+template <int RUN> __device__ __forceinline__ u32 kept_bits(const AttentionCall &p, u32 step, u64 first) {
+    PhiloxKey key{p.seed, p.stream, step};
+    u32 bits = 0;
+    u64 block = first / 4;
+#pragma unroll 1
+    for (int at = -(int)(first % 4); at < RUN; at += 4, ++block) {
+        uint4 w = philox_block(key, block);
+        u32 four = (u32)(w.x >= p.below) | (u32)(w.y >= p.below) << 1 | (u32)(w.z >= p.below) << 2 | (u32)(w.w >= p.below) << 3;
+        bits |= at < 0 ? four >> -at : four << at;
+    }
+    return bits;
+}
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 

@@ -13,10 +13,8 @@
 // that ldmatrix reads eight rows without conflicts.
 #pragma once
 
-#include "attention.cuh"
+#include "attention_masks.cuh"
 #include "common/cp_async.cuh"
-#include "common/vector.cuh"
-#include "common/warp.cuh"
 
 // 2^x to within two units in the last place, and 0 below 2^-126.
 __device__ __forceinline__ float power_of_two(float x) {
@@ -212,11 +210,13 @@ __device__ __forceinline__ u32 thread_again() {
 }
 
 // The forward pass. HELD: how many steps of 16 columns of the queries stay in registers.
-// MASKED: with a mask or a bias, null where there is none.
-template <typename T, int WIDTH, int MS, int KEYS, int HELD, bool MASKED>
+// MASKED: with a bias, or a mask of any kind, null where there is none; else a mask is one of keys. DROPPED: with dropout; if MASKED, `step`
+// is null without.
+template <typename T, int WIDTH, int MS, int KEYS, int HELD, bool MASKED, bool DROPPED>
 __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                        const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse,
-                                       const u8 *__restrict__ mask, const float *__restrict__ bias) {
+                                       const u8 *__restrict__ mask, const float *__restrict__ bias,
+                                       const i32 *__restrict__ step) {
     constexpr int WARPS = 4, THREADS = WARPS * WARP, QUERIES = WARPS * 16 * MS, NS = KEYS / 8;
     using Rows = SharedRows<WIDTH>;
     constexpr int STAGE = KEYS * Rows::ROW; // bytes of keys or of values
@@ -232,16 +232,44 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
     // Queries and keys count from the first of the sequence.
     int last = (int)at.row + (int)(threadIdx.x / WARP + 1) * 16 * MS - 1;
     int end = (int)(p.causal ? min(p.keys, at.row + QUERIES) : p.keys);
-    // Where the keys and values of the head begin.
+    // Where the keys and values of the head begin, and its weights; the step of dropout, and whether a mask of keys has holes.
     struct Place {
+        int space[12]; // of seen_keys
         const T *k, *v;
+        u64 weights;
+        u32 step, holes;
     };
+    static_assert(sizeof(Place) <= 96, "cuda::ops::attention::tiles");
+    const bool drops = DROPPED || (MASKED && step != nullptr);
     Place *place = reinterpret_cast<Place *>(memory + QUERIES * Rows::ROW + 4 * STAGE);
-    if (threadIdx.x == 0) *place = {k + p.k.at(at.batch, at.head / p.group), v + p.v.at(at.batch, at.head / p.group)};
+    u32 *bits = reinterpret_cast<u32 *>(place) + 96 / 4;
+    if (threadIdx.x == 0) {
+        place->k = k + p.k.at(at.batch, at.head / p.group);
+        place->v = v + p.v.at(at.batch, at.head / p.group);
+        place->holes = 0;
+        if (drops) place->weights = first_weight(p, at.batch, at.head), place->step = (u32)*step;
+    }
     RowCopies<T, WIDTH, QUERIES, THREADS>(q + p.q.at(at.batch, at.head) + (i64)at.row * p.q.row, p.q.row, width)
         .copy(queries, (int)min(p.queries - at.row, (u64)QUERIES));
     cp_async_commit();
     __syncthreads();
+    int begin = 0;
+    bool holes = false;
+    // At 128 columns no register is left for it.
+    auto has_holes = [&] { return WIDTH == 128 ? place->holes != 0 : holes; };
+    if constexpr (!MASKED) {
+        if (mask) {
+            const u8 *own = mask + (i64)at.batch * p.mask[0] + (i64)at.head * p.mask[1];
+            SeenKeys seen = seen_keys<KEYS>(own, p.mask[3], end, place->space);
+            begin = seen.begin;
+            end = seen.end;
+            if (seen.holes) {
+                keep_seen(bits, own, p.mask[3], end);
+                holes = true;
+                if (threadIdx.x == 0) place->holes = 1;
+            }
+        }
+    }
     auto copy = [&](u32 to, int key) {
         if (key < end) {
             u32 thread = thread_again();
@@ -251,7 +279,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         }
         cp_async_commit();
     };
-    copy(ring, 0);
+    copy(ring, begin);
     cp_async_wait<1>();
     __syncthreads();
     Operand<WIDTH, MS, HELD> a;
@@ -264,7 +292,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, total[m][half] = 0.0f;
     u32 stage = 0;
 #pragma unroll 1
-    for (int key = 0; key < end; key += KEYS) {
+    for (int key = begin; key < end; key += KEYS) {
         cp_async_wait<0>();
         __syncthreads();
         copy(ring + (stage ^ (2 * STAGE)), key + KEYS);
@@ -272,6 +300,11 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         stage ^= 2 * STAGE;
         // A warp whose rows all come before these keys has nothing to add.
         if (p.causal && key > last) continue;
+        if constexpr (!MASKED) {
+            if (has_holes() && !any_seen<KEYS>(bits, key)) continue;
+        }
+        Kept<MS, KEYS> kept;
+        if (drops) kept.draw(p, place->step, place->weights + (u64)(last - 16 * MS + 1) * p.keys + key);
 
         float s[MS][NS][4];
         multiply_rows<T, WIDTH, MS, NS, HELD>(s, a, now + Rows::lane_b());
@@ -287,13 +320,16 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
                         if (row < (int)p.queries && column < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
                     }
         }
-        if (key + KEYS > (int)p.keys || (p.causal && key + KEYS - 1 > last - (16 * MS - 1))) {
+        if constexpr (!MASKED) {
+            if (has_holes()) mask_keys<MS, NS>(s, bits, key);
+        }
+        if (key + KEYS > end || (p.causal && key + KEYS - 1 > last - (16 * MS - 1))) {
 #pragma unroll
             for (int m = 0; m < MS; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     int row = last - 16 * MS + 1 + 16 * m + 8 * half + lane / 4;
-                    int seen = (p.causal ? min((int)p.keys, row + 1) : (int)p.keys) - key - lane % 4 * 2;
+                    int seen = (p.causal ? min(end, row + 1) : end) - key - lane % 4 * 2;
 #pragma unroll
                     for (int n = 0; n < NS; ++n)
 #pragma unroll
@@ -326,6 +362,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
                         sum += w;
                     }
                 total[m][half] = total[m][half] * shrink + sum;
+                if (drops) kept.each(m, half, [&](int n, int e, bool keep) { s[m][n][2 * half + e] = keep ? s[m][n][2 * half + e] : 0.0f; });
 #pragma unroll
                 for (int n = 0; n < WIDTH / 8; ++n) {
                     sums[m][n][2 * half] *= shrink;
@@ -353,8 +390,8 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
             sum += __shfl_xor_sync(FULL_WARP, sum, 1);
             sum += __shfl_xor_sync(FULL_WARP, sum, 2);
             // Without mask and bias a row of nothing but −∞ is NaN, as the formula says.
-            bool nothing = MASKED && sum == 0.0f;
-            total[m][half] = nothing ? 0.0f : 1.0f / sum;
+            bool nothing = (MASKED || mask) && sum == 0.0f;
+            total[m][half] = nothing ? 0.0f : (DROPPED || MASKED ? p.kept : 1.0f) / sum;
             int r = 16 * m + 8 * half + lane / 4;
             if (lane % 4 == 0 && r + warp_row < left) out[r] = nothing ? 0.0f : most[m][half] * p.scale + logf(sum);
         }

@@ -18,13 +18,20 @@ template <int WIDTH, int OWN, int STEP, int KEPT> struct GradMemory {
     static constexpr int ROW = SharedRows<WIDTH>::ROW, SIDE = STEP * ROW, STAGE = 2 * SIDE;
     static constexpr int SECOND = OWN * ROW, RING = KEPT * SECOND;
     static constexpr int STATISTICS = RING + 2 * STAGE > 2 * SECOND ? RING + 2 * STAGE : 2 * SECOND;
-    static constexpr int PLACE = STATISTICS + 2 * STEP * 8, BYTES = PLACE + 32;
+    static constexpr int PLACE = STATISTICS + 2 * STEP * 8, BYTES = PLACE + 96;
 };
 
 // p = 2^(s·factor − lse) and ds = p·(dp − delta) of one pair, in the places of s and dp.
 __device__ __forceinline__ void slope(float &s, float &dp, float factor, float lse, float delta) {
     s = power_of_two(s * factor - lse);
     dp = s * (dp - delta);
+}
+
+// The same with dropout: p is 0 where the weight is dropped, dp where it is and else times the factor of those that are kept.
+__device__ __forceinline__ void slope_dropped(float &s, float &dp, float factor, float lse, float delta, float scale, bool keep) {
+    float w = power_of_two(s * factor - lse);
+    dp = w * (keep ? dp * scale - delta : -delta);
+    s = keep ? w : 0.0f;
 }
 
 // Four floats of shared memory.
@@ -35,12 +42,12 @@ __device__ __forceinline__ float4 shared_floats(u32 at) {
 }
 
 // dk and dv of 64·MS keys: STEP queries a stage.
-template <typename T, int WIDTH, int PART, int MS, int STEP, int KEYS_HELD, int VALUES_HELD, bool MASKED>
+template <typename T, int WIDTH, int PART, int MS, int STEP, int KEYS_HELD, int VALUES_HELD, bool MASKED, bool DROPPED>
 __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                 const T *__restrict__ v, const T *__restrict__ g,
                                                 const float2 *__restrict__ statistics, T *__restrict__ dk,
                                                 T *__restrict__ dv, const u8 *__restrict__ mask,
-                                                const float *__restrict__ bias) {
+                                                const float *__restrict__ bias, const i32 *__restrict__ step) {
     constexpr int THREADS = 128, KEYS = 64 * MS;
     using Rows = SharedRows<WIDTH>;
     constexpr int KEPT = (KEYS_HELD < WIDTH / 16) + (VALUES_HELD < WIDTH / 16);
@@ -48,11 +55,15 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
     using Memory = GradMemory<WIDTH, KEYS, STEP, KEPT>;
     extern __shared__ __align__(1024) char memory[];
     u32 start = shared_address(memory), ring = start + Memory::RING;
-    // Where the operands of a head of queries begin.
+    // Where the operands of a head of queries and its weights begin; the step of dropout.
     struct Place {
         const T *q, *g;
         const float2 *statistics;
+        u64 weights;
+        u32 step;
     };
+    static_assert(sizeof(Place) <= 96, "cuda::ops::attention::tiles");
+    const bool drops = DROPPED || (MASKED && step != nullptr);
     Place *place = reinterpret_cast<Place *>(memory + Memory::PLACE);
 
     u64 tiles = (p.keys + KEYS - 1) / KEYS, heads = p.heads / p.group;
@@ -63,6 +74,18 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
     AttentionTile at = tile();
     int width = (int)p.width, lane = threadIdx.x % WARP, end = (int)p.queries;
     int first = (int)at.row + (int)(threadIdx.x / WARP) * 16 * MS;
+    // Whether a mask of keys leaves key number `key`.
+    auto is_seen = [&](u64 key) {
+        return mask[(i64)at.batch * p.mask[0] + (i64)at.head * p.mask[1] + (i64)key * p.mask[3]] != 0;
+    };
+    int member = 0;
+    if constexpr (!MASKED) {
+        if (mask) {
+            u64 key = at.row + threadIdx.x;
+            // Of keys that are all masked nothing is computed.
+            if (!__syncthreads_or(threadIdx.x < KEYS && key < p.keys && is_seen(key))) member = (int)p.group;
+        }
+    }
 
     Operand<WIDTH, MS, KEYS_HELD> keys;
     Operand<WIDTH, MS, VALUES_HELD> values;
@@ -82,14 +105,15 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
 
     float key_sums[MS][PART / 8][4] = {}, value_sums[MS][PART / 8][4] = {};
 #pragma unroll 1
-    for (int member = 0; member < (int)p.group; ++member) {
+    for (; member < (int)p.group; ++member) {
         // Everyone has read the place and the stages of the head before.
         if (member > 0) __syncthreads();
         if (threadIdx.x == 0) {
             AttentionTile at = tile();
             u64 head = at.head * p.group + member;
             *place = {q + p.q.at(at.batch, head), g + p.y.at(at.batch, head),
-                      statistics + (at.batch * p.heads + head) * p.queries};
+                      statistics + (at.batch * p.heads + head) * p.queries, first_weight(p, at.batch, head),
+                      drops ? (u32)*step : 0};
         }
         __syncthreads();
         // Earlier queries do not attend to these keys.
@@ -123,6 +147,8 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
 #pragma unroll 1
             for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW, pairs += 16 * 8) {
                 if (p.causal && query + sub + 15 < first) continue;
+                KeptAcross<MS> kept;
+                if (drops) kept.draw(p, place->step, place->weights + (u64)(query + sub) * p.keys + first);
                 float s[MS][2][4], dp[MS][2][4];
                 multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
                 multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
@@ -155,12 +181,23 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                 for (int n = 0; n < 2; ++n) {
                     float4 two = shared_floats(pairs + 8 * n * 8);
 #pragma unroll
-                    for (int m = 0; m < MS; ++m)
+                    for (int m = 0; m < MS; ++m) {
+                        if (drops) {
 #pragma unroll
-                        for (int half = 0; half < 4; half += 2) {
-                            slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
-                            slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
+                            for (int e = 0; e < 2; ++e) {
+                                u32 keep = kept.of(n, e, m);
+                                float lse = e ? two.z : two.x, delta = e ? two.w : two.y;
+                                slope_dropped(s[m][n][e], dp[m][n][e], p.factor, lse, delta, p.kept, keep & 1);
+                                slope_dropped(s[m][n][2 + e], dp[m][n][2 + e], p.factor, lse, delta, p.kept, keep >> 8 & 1);
+                            }
+                        } else {
+#pragma unroll
+                            for (int half = 0; half < 4; half += 2) {
+                                slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
+                                slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
+                            }
                         }
+                    }
                 }
                 u32 a[MS][4];
 #pragma unroll
@@ -176,13 +213,27 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
     __syncthreads();
     at = tile();
     int warp_row = (int)(thread_again() / WARP) * 16 * MS, left = (int)min(p.keys - at.row, (u64)KEYS);
+    if (!MASKED && mask) {
+        // What the loop has added up for masked keys is of no key that a query attends to, and need not be finite.
+#pragma unroll
+        for (int m = 0; m < MS; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                int row = warp_row + 16 * m + 8 * half + lane / 4;
+                if (row >= left || is_seen(at.row + row)) continue;
+#pragma unroll
+                for (int n = 0; n < PART / 8; ++n)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) key_sums[m][n][e] = value_sums[m][n][e] = 0.0f;
+            }
+    }
     char *rows = memory + warp_row * PART * 2;
     i64 row = (i64)at.row + warp_row;
     int columns = min(width - (int)at.column, PART);
     store_rows<T, PART, MS>(key_sums, rows, dk + p.k.at(at.batch, at.head) + row * p.k.row + at.column, p.k.row,
                             left - warp_row, columns, [&](int, int) { return p.scale; });
     store_rows<T, PART, MS>(value_sums, rows, dv + p.v.at(at.batch, at.head) + row * p.v.row + at.column, p.v.row,
-                            left - warp_row, columns, [](int, int) { return 1.0f; });
+                            left - warp_row, columns, [&](int, int) { return DROPPED || MASKED ? p.kept : 1.0f; });
 }
 
 // Σ g·y of a row, by four neighbouring lanes, each of which gets the sum.
@@ -199,12 +250,13 @@ template <typename T> __device__ __forceinline__ float row_product(const T *__re
 }
 
 // dq of 64·MS queries: STEP keys a stage.
-template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD, bool MASKED>
+template <typename T, int WIDTH, int PART, int MS, int STEP, int HELD, bool MASKED, bool DROPPED>
 __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const T *__restrict__ q, const T *__restrict__ k,
                                                   const T *__restrict__ v, const T *__restrict__ g,
                                                   const T *__restrict__ y, const float *__restrict__ lses,
                                                   float2 *__restrict__ statistics, T *__restrict__ dq,
-                                                  const u8 *__restrict__ mask, const float *__restrict__ bias) {
+                                                  const u8 *__restrict__ mask, const float *__restrict__ bias,
+                                                  const i32 *__restrict__ step) {
     constexpr int THREADS = 128, QUERIES = 64 * MS;
     using Rows = SharedRows<WIDTH>;
     constexpr int KEPT = HELD < WIDTH / 16 ? 2 : 0;
@@ -218,7 +270,19 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         attention_tile(blockIdx.x, p.heads, gridDim.x / tiles / PARTS, p.queries, QUERIES, PARTS, PART, p.causal);
     int width = (int)p.width, lane = threadIdx.x % WARP, warp_row = (int)(threadIdx.x / WARP) * 16 * MS;
     int left = (int)min(p.queries - at.row, (u64)QUERIES), first = (int)at.row + warp_row, last = first + 16 * MS - 1;
-    int end = (int)(p.causal ? min(p.keys, at.row + left) : p.keys);
+    int end = (int)(p.causal ? min(p.keys, at.row + left) : p.keys), begin = 0;
+    // Where the weights of the head begin; the step of dropout.
+    struct Place {
+        int space[12]; // of seen_keys
+        u64 weights;
+        u32 step;
+    };
+    static_assert(sizeof(Place) <= 96, "cuda::ops::attention::tiles");
+    Place *place = reinterpret_cast<Place *>(memory + Memory::PLACE);
+    u32 *bits = reinterpret_cast<u32 *>(place) + 96 / 4;
+    bool holes = false;
+    const bool drops = DROPPED || (MASKED && step != nullptr);
+    if (drops && threadIdx.x == 0) place->weights = first_weight(p, at.batch, at.head), place->step = (u32)*step;
 
     Operand<WIDTH, MS, HELD> queries, slopes;
     float lse[MS][2], delta[MS][2];
@@ -231,14 +295,14 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         of_slopes.copy(start + Memory::SECOND, left);
         cp_async_commit();
         u64 number = (at.batch * p.heads + at.head) * p.queries + at.row;
-        i64 begin = p.y.at(at.batch, at.head) + (i64)at.row * p.y.row;
+        i64 lines = p.y.at(at.batch, at.head) + (i64)at.row * p.y.row;
 #pragma unroll
         for (int m = 0; m < MS; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 int row = warp_row + 16 * m + 8 * half + lane / 4;
                 // A row that does not exist takes no part, but its lanes do in the sum.
-                i64 from = begin + row * p.y.row;
+                i64 from = lines + row * p.y.row;
                 delta[m][half] = row_product(y + from, g + from, row < left ? width : 0);
                 lse[m][half] = row < left ? lses[number + row] * LOG2_E : 0.0f;
                 if (row < left && lane % 4 == 0 && at.column == 0)
@@ -249,6 +313,16 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         queries.load(start + warp_row * Rows::ROW);
         slopes.load(start + Memory::SECOND + warp_row * Rows::ROW);
         if (KEPT < 2) __syncthreads();
+        if constexpr (!MASKED) {
+            if (mask) {
+                const u8 *own = mask + (i64)at.batch * p.mask[0] + (i64)at.head * p.mask[1];
+                SeenKeys seen = seen_keys<STEP>(own, p.mask[3], end, place->space);
+                begin = seen.begin;
+                end = seen.end;
+                holes = seen.holes;
+                if (holes) keep_seen(bits, own, p.mask[3], end);
+            }
+        }
     }
 
     u64 shared_head = at.head / p.group;
@@ -263,11 +337,13 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         }
         cp_async_commit();
     };
-    copy(0, 0);
+    of_keys.advance(begin);
+    of_values.advance(begin);
+    copy(0, begin);
     float sums[MS][PART / 8][4] = {};
     u32 stage = 0;
 #pragma unroll 1
-    for (int key = 0; key < end; key += STEP) {
+    for (int key = begin; key < end; key += STEP) {
         cp_async_wait<0>();
         __syncthreads();
         copy(stage ^ 1, key + STEP);
@@ -278,6 +354,11 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW) {
             int from = key + sub;
             if (from >= end || (p.causal && from > last)) break;
+            if constexpr (!MASKED) {
+                if (holes && !any_seen<16>(bits, from)) continue;
+            }
+            Kept<MS, 16> kept;
+            if (drops) kept.draw(p, place->step, place->weights + (u64)first * p.keys + from);
             float s[MS][2][4], dp[MS][2][4];
             multiply_rows<T, WIDTH, MS, 2, HELD>(s, queries, rows);
             multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + Memory::SIDE);
@@ -292,6 +373,9 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                             int row = first + 16 * m + e / 2 * 8 + lane / 4, column = from + 8 * n + lane % 4 * 2 + e % 2;
                             if (row < (int)p.queries && column < end) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
                         }
+            }
+            if constexpr (!MASKED) {
+                if (holes) mask_keys<MS, 2>(s, bits, from);
             }
             if (from + 16 > end || (p.causal && from + 15 > first)) {
 #pragma unroll
@@ -312,8 +396,19 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                 for (int n = 0; n < 2; ++n)
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        slope(s[m][n][e], dp[m][n][e], p.factor, lse[m][e / 2], delta[m][e / 2]);
+                        if (!drops) slope(s[m][n][e], dp[m][n][e], p.factor, lse[m][e / 2], delta[m][e / 2]);
                     }
+            if (drops) {
+#pragma unroll
+                for (int m = 0; m < MS; ++m)
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        kept.each(m, half, [&](int n, int e, bool keep) {
+                            slope_dropped(s[m][n][2 * half + e], dp[m][n][2 * half + e], p.factor, lse[m][half], delta[m][half], p.kept,
+                                          keep);
+                        });
+                    }
+            }
             u32 a[MS][4];
 #pragma unroll
             for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
@@ -328,66 +423,31 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                             [&](int, int) { return p.scale; });
 }
 
-// attention_tensor_WIDTH_dtype and its gradients, and those with a mask or a bias, attention_masked_…. Blocks have 128 threads; the first
-// numbers of a row are tabulated in cuda/src/ops/attention.rs, which sizes grids and shared memory by them:
+// The kernels NAME_WIDTH_dtype: attention_tensor and attention_key_grad, attention_query_grad; the same with dropout, attention_dropped_…; and
+// with a bias or a mask that is not one of keys, with or without dropout, attention_masked_…. Blocks have 128 threads; the first numbers of a
+// row are tabulated in cuda/src/ops/attention/tiles.rs, which sizes grids and shared memory by them:
 //   forward    columns; 16-row fragments of a warp, keys of a step; steps of the queries in registers
 //   key_grad   columns, those of a block; fragments, queries of a step; steps of keys and of values in registers
 //   query_grad columns, those of a block; fragments, keys of a step; steps of queries and of g in registers
-#define ATTENTION_TENSOR(width, suffix, T, ms, keys, held)                                                                      \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                                        \
-        attention_tensor_##width##_##suffix(AttentionCall p, const T *__restrict__ q, const T *__restrict__ k,                  \
-                                            const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {              \
-        attend<T, width, ms, keys, held, false>(p, q, k, v, y, lse, nullptr, nullptr);                                          \
-    }
-#define ATTENTION_KEY_GRAD(width, suffix, T, part, ms, step, keys_held, values_held)                                            \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_key_grad_##width##_##suffix(                                 \
-        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
-        const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv) {                                        \
-        attend_key_grad<T, width, part, ms, step, keys_held, values_held, false>(p, q, k, v, g, statistics, dk, dv, nullptr,    \
-                                                                                 nullptr);                                      \
-    }
-#define ATTENTION_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                            \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_query_grad_##width##_##suffix(                               \
-        AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
-        const T *__restrict__ y, const float *__restrict__ lse, float2 *__restrict__ statistics, T *__restrict__ dq) {          \
-        attend_query_grad<T, width, part, ms, step, held, false>(p, q, k, v, g, y, lse, statistics, dq, nullptr, nullptr);      \
-    }
-#define ATTENTION_MASKED(width, suffix, T, ms, keys, held)                                                                      \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_##width##_##suffix(                                   \
+#define ATTENTION_TENSOR(name, width, suffix, T, ms, keys, held, masked, dropped)                                               \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_##name##_##width##_##suffix(                                 \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y,          \
-        float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias) {                                 \
-        attend<T, width, ms, keys, held, true>(p, q, k, v, y, lse, mask, bias);                                                 \
+        float *__restrict__ lse, const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) {   \
+        attend<T, width, ms, keys, held, masked, dropped>(p, q, k, v, y, lse, mask, bias, step);                                \
     }
-#define ATTENTION_MASKED_KEY_GRAD(width, suffix, T, part, ms, step, keys_held, values_held)                                     \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_key_grad_##width##_##suffix(                          \
+#define ATTENTION_KEY_GRAD(name, width, suffix, T, part, ms, steps, keys_held, values_held, masked, dropped)                    \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_##name##key_grad_##width##_##suffix(                         \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
         const float2 *__restrict__ statistics, T *__restrict__ dk, T *__restrict__ dv, const u8 *__restrict__ mask,             \
-        const float *__restrict__ bias) {                                                                                       \
-        attend_key_grad<T, width, part, ms, step, keys_held, values_held, true>(p, q, k, v, g, statistics, dk, dv, mask, bias); \
+        const float *__restrict__ bias, const i32 *__restrict__ step) {                                                         \
+        attend_key_grad<T, width, part, ms, steps, keys_held, values_held, masked, dropped>(p, q, k, v, g, statistics, dk, dv,  \
+                                                                                            mask, bias, step);                  \
     }
-#define ATTENTION_MASKED_QUERY_GRAD(width, suffix, T, part, ms, step, held)                                                     \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_masked_query_grad_##width##_##suffix(                        \
+#define ATTENTION_QUERY_GRAD(name, width, suffix, T, part, ms, steps, held, masked, dropped)                                    \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_##name##query_grad_##width##_##suffix(                       \
         AttentionCall p, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const T *__restrict__ g,    \
         const T *__restrict__ y, const float *__restrict__ lse, float2 *__restrict__ statistics, T *__restrict__ dq,            \
-        const u8 *__restrict__ mask, const float *__restrict__ bias) {                                                          \
-        attend_query_grad<T, width, part, ms, step, held, true>(p, q, k, v, g, y, lse, statistics, dq, mask, bias);             \
+        const u8 *__restrict__ mask, const float *__restrict__ bias, const i32 *__restrict__ step) {                            \
+        attend_query_grad<T, width, part, ms, steps, held, masked, dropped>(p, q, k, v, g, y, lse, statistics, dq, mask, bias,  \
+                                                                            step);                                              \
     }
-#define ATTENTION_TENSORS(suffix, T)                                                                                            \
-    ATTENTION_TENSOR(32, suffix, T, 2, 64, 2)                                                                                   \
-    ATTENTION_TENSOR(64, suffix, T, 2, 64, 4)                                                                                   \
-    ATTENTION_TENSOR(128, suffix, T, 2, 48, 0)                                                                                  \
-    ATTENTION_TENSOR(256, suffix, T, 1, 32, 0)                                                                                  \
-    ATTENTION_KEY_GRAD(32, suffix, T, 32, 2, 64, 2, 2)                                                                          \
-    ATTENTION_KEY_GRAD(64, suffix, T, 64, 2, 64, 4, 4)                                                                          \
-    ATTENTION_KEY_GRAD(128, suffix, T, 128, 1, 32, 8, 6)                                                                        \
-    ATTENTION_KEY_GRAD(256, suffix, T, 128, 1, 16, 0, 0)                                                                        \
-    ATTENTION_QUERY_GRAD(32, suffix, T, 32, 2, 64, 2)                                                                           \
-    ATTENTION_QUERY_GRAD(64, suffix, T, 64, 2, 64, 4)                                                                           \
-    ATTENTION_QUERY_GRAD(128, suffix, T, 128, 1, 32, 8)                                                                         \
-    ATTENTION_QUERY_GRAD(256, suffix, T, 256, 1, 16, 0)                                                                         \
-    ATTENTION_MASKED(64, suffix, T, 2, 32, 4)                                                                                   \
-    ATTENTION_MASKED(128, suffix, T, 1, 32, 0)                                                                                  \
-    ATTENTION_MASKED_KEY_GRAD(64, suffix, T, 64, 1, 64, 4, 4)                                                                   \
-    ATTENTION_MASKED_KEY_GRAD(128, suffix, T, 128, 1, 32, 0, 0)                                                                 \
-    ATTENTION_MASKED_QUERY_GRAD(64, suffix, T, 64, 1, 64, 4)                                                                    \
-    ATTENTION_MASKED_QUERY_GRAD(128, suffix, T, 128, 1, 32, 0)

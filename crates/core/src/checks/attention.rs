@@ -1,11 +1,52 @@
 //! Checks of attention.
 
 use super::{Operands, accumulator};
-use crate::ops::{AttentionOperands, AttentionParams, DotProductAttentionParams};
+use crate::ops::{AttentionMasks, AttentionOperands, AttentionParams, DotProductAttentionParams};
 use crate::{DType, Error, Result, Runtime};
 
+/// Checks masks of scores `[batch, heads, queries, keys]`, and dropout, for operands of `dtype`.
+fn weights<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &DotProductAttentionParams,
+    masks: &AttentionMasks<'_, R::Buffer>,
+    dtype: DType,
+) -> Result<()> {
+    let scores = [p.batch, p.heads, p.queries, p.keys];
+    // Some backends keep all scores in memory, so their number must not overflow.
+    of.size(&scores)?;
+    for (name, buffer, strides, dtype) in [
+        ("mask", masks.mask, &p.mask, DType::U8),
+        ("bias", masks.bias, &p.bias, accumulator(dtype)),
+    ] {
+        let Some(buffer) = buffer else { continue };
+        let last = scores.iter().zip(strides).try_fold(0u64, |at, (&d, &stride)| {
+            at.checked_add(stride.checked_mul(d.saturating_sub(1))?)
+        });
+        let len = last.and_then(|last| usize::try_from(last).ok()?.checked_add(1));
+        let len = len.ok_or_else(|| Error::invalid(of.op, name, format!("{strides:?}"), "strides within memory"))?;
+        // Where there are no scores, nothing is read.
+        if !scores.contains(&0) {
+            of.holds(name, buffer, dtype, len)?;
+        }
+    }
+    of.require(
+        (0.0..=1.0).contains(&p.drop),
+        "drop",
+        p.drop,
+        "a probability from 0 to 1",
+    )?;
+    let given = masks.step.is_some() || p.drop == 0.0;
+    of.require(given, "step", "none", "a step for dropout")?;
+    of.may_hold("step", masks.step, DType::I32, 1)
+}
+
 /// The dtype of the buffers of attention, and the numbers of elements of the input, the result and the log-sum-exps.
-fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AttentionParams, qkv: &R::Buffer) -> Result<(DType, [usize; 3])> {
+fn sizes<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &AttentionParams,
+    qkv: &R::Buffer,
+    masks: &AttentionMasks<'_, R::Buffer>,
+) -> Result<(DType, [usize; 3])> {
     of.flag("causal", p.causal)?;
     of.require(p.heads > 0, "heads", p.heads, "at least 1")?;
     of.require(
@@ -14,13 +55,12 @@ fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AttentionParams, qkv: &R::Buffer)
         p.scale,
         "a finite number above 0",
     )?;
-    // Some backends keep all scores in memory, so their number must not overflow.
-    of.size(&[p.batch, p.heads, p.positions, p.positions])?;
     let vectors = [p.batch, p.positions, p.heads, p.width];
     let input = of.size(&[3, p.batch, p.positions, p.heads, p.width])?;
     let sizes = [input, of.size(&vectors)?, of.size(&vectors[..3])?];
     let dtype = of.float(qkv)?;
     of.holds("qkv", qkv, dtype, input)?;
+    weights(of, &p.apart(), masks, dtype)?;
     Ok((dtype, sizes))
 }
 
@@ -32,11 +72,12 @@ pub fn attention<R: Runtime>(
     on: &R,
     p: &AttentionParams,
     qkv: &R::Buffer,
+    masks: AttentionMasks<'_, R::Buffer>,
     y: &R::Buffer,
     lse: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "attention");
-    let (dtype, [_, result, sums]) = sizes(&of, p, qkv)?;
+    let (dtype, [_, result, sums]) = sizes(&of, p, qkv, &masks)?;
     of.holds("y", y, dtype, result)?;
     of.holds("lse", lse, accumulator(dtype), sums)
 }
@@ -49,13 +90,14 @@ pub fn attention_grad<R: Runtime>(
     on: &R,
     p: &AttentionParams,
     qkv: &R::Buffer,
+    masks: AttentionMasks<'_, R::Buffer>,
     y: &R::Buffer,
     lse: &R::Buffer,
     g: &R::Buffer,
     dqkv: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "attention_grad");
-    let (dtype, [input, result, sums]) = sizes(&of, p, qkv)?;
+    let (dtype, [input, result, sums]) = sizes(&of, p, qkv, &masks)?;
     of.holds("y", y, dtype, result)?;
     of.holds("lse", lse, accumulator(dtype), sums)?;
     of.holds("g", g, dtype, result)?;
@@ -80,9 +122,6 @@ fn apart<R: Runtime>(
         p.scale,
         "a finite number above 0",
     )?;
-    let scores = [p.batch, p.heads, p.queries, p.keys];
-    // Some backends keep all scores in memory, so their number must not overflow.
-    of.size(&scores)?;
     let queries = [p.batch, p.heads, p.queries, p.width];
     let sizes = [
         of.size(&queries)?,
@@ -93,21 +132,7 @@ fn apart<R: Runtime>(
     of.holds("q", x.q, dtype, sizes[0])?;
     of.holds("k", x.k, dtype, sizes[1])?;
     of.holds("v", x.v, dtype, sizes[1])?;
-    for (name, buffer, strides, dtype) in [
-        ("mask", x.mask, &p.mask, DType::U8),
-        ("bias", x.bias, &p.bias, accumulator(dtype)),
-    ] {
-        let Some(buffer) = buffer else { continue };
-        let last = scores.iter().zip(strides).try_fold(0u64, |at, (&d, &stride)| {
-            at.checked_add(stride.checked_mul(d.saturating_sub(1))?)
-        });
-        let len = last.and_then(|last| usize::try_from(last).ok()?.checked_add(1));
-        let len = len.ok_or_else(|| Error::invalid(of.op, name, format!("{strides:?}"), "strides within memory"))?;
-        // Where there are no scores, nothing is read.
-        if !scores.contains(&0) {
-            of.holds(name, buffer, dtype, len)?;
-        }
-    }
+    weights(of, p, &x.masks, dtype)?;
     Ok((dtype, sizes))
 }
 

@@ -4,7 +4,7 @@ mod dot_product;
 
 pub use dot_product::DotProductAttentionParams;
 
-use super::Op;
+use super::{Op, RandomParams};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -21,14 +21,22 @@ pub struct AttentionParams {
     pub heads: u64,
     /// The number of entries in the vectors of a head.
     pub width: u64,
-    /// The factor of the products of queries and keys: 1/√width. Positive.
+    /// The strides of a mask of the scores `[batch, heads, positions, positions]`, in elements: 0 where one entry serves all.
+    pub mask: [u64; 4],
+    /// The strides of a bias of the scores.
+    pub bias: [u64; 4],
+    /// The factor of the products of queries and keys, by default 1/√width. Positive.
     pub scale: f64,
+    /// The probability that dropout zeroes a weight; 0 for no dropout.
+    pub drop: f64,
+    /// The run's seed.
+    pub seed: u64,
+    /// The Philox stream of dropout.
+    pub stream: u32,
     /// 1 for causal attention, in which a position attends to itself and earlier ones only.
     pub causal: u32,
-    /// Zero.
-    pub pad: u32,
 }
-const _: () = assert!(size_of::<AttentionParams>() == 48);
+const _: () = assert!(size_of::<AttentionParams>() == 128);
 
 impl AttentionParams {
     /// Parameters for `qkv [N, T, 3·H·D]`, and the shape of the result, `[N, T, H·D]`.
@@ -56,13 +64,48 @@ impl AttentionParams {
             positions: positions as u64,
             heads: heads as u64,
             width: width as u64,
+            mask: [0; 4],
+            bias: [0; 4],
             scale: 1.0 / (width.max(1) as f64).sqrt(),
+            drop: 0.0,
+            seed: 0,
+            stream: 0,
             causal: u32::from(causal),
-            pad: 0,
         };
         // Some backends keep all scores in memory, so their number must not overflow.
         Shape::new(&[batch, heads, positions, positions])?;
         Ok((p, qkv.with(2, packed / 3)?))
+    }
+
+    /// These parameters with the dropout of `p`.
+    pub fn dropout(self, p: &RandomParams) -> Self {
+        AttentionParams {
+            drop: p.a,
+            seed: p.seed,
+            stream: p.stream,
+            ..self
+        }
+    }
+
+    /// The same attention of operands that lie apart, heads after positions.
+    pub fn apart(&self) -> DotProductAttentionParams {
+        DotProductAttentionParams {
+            batch: self.batch,
+            heads: self.heads,
+            kv_heads: self.heads,
+            queries: self.positions,
+            keys: self.positions,
+            width: self.width,
+            mask: self.mask,
+            bias: self.bias,
+            scale: self.scale,
+            drop: self.drop,
+            seed: self.seed,
+            stream: self.stream,
+            pad: 0,
+            causal: self.causal,
+            heads_first: 0,
+        }
     }
 
     /// The number of rows of scores, each with one log-sum-exp: `batch · heads · positions`.
@@ -85,6 +128,37 @@ impl AttentionParams {
     }
 }
 
+/// What changes the weights of attention: a mask and a bias of the scores, and dropout of the weights.
+#[derive(Debug)]
+pub struct AttentionMasks<'a, B> {
+    /// The u8 mask of the scores: a query attends to the keys whose entry is not 0.
+    pub mask: Option<&'a B>,
+    /// Numbers of the accumulation dtype (f32; f64 for f64) that are added to the scaled scores.
+    pub bias: Option<&'a B>,
+    /// The step of dropout, one i32 on the device, which is given where parameters have a probability above 0. The number of a weight is
+    /// that of its place in `[batch, heads, queries, keys]`, so weights are dropped as
+    /// [`RandomOps::dropout`](super::RandomOps::dropout) drops elements of an array of all of them.
+    pub step: Option<&'a B>,
+}
+
+impl<B> Default for AttentionMasks<'_, B> {
+    fn default() -> Self {
+        AttentionMasks {
+            mask: None,
+            bias: None,
+            step: None,
+        }
+    }
+}
+
+impl<B> Clone for AttentionMasks<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for AttentionMasks<'_, B> {}
+
 /// The operands of [`AttentionOps::dot_product_attention`].
 #[derive(Debug)]
 pub struct AttentionOperands<'a, B> {
@@ -94,10 +168,8 @@ pub struct AttentionOperands<'a, B> {
     pub k: &'a B,
     /// The values.
     pub v: &'a B,
-    /// The u8 mask of the scores: a query attends to the keys whose entry is not 0.
-    pub mask: Option<&'a B>,
-    /// Numbers of the accumulation dtype (f32; f64 for f64) that are added to the scaled scores.
-    pub bias: Option<&'a B>,
+    /// What changes the weights.
+    pub masks: AttentionMasks<'a, B>,
 }
 
 impl<B> Clone for AttentionOperands<'_, B> {
@@ -110,9 +182,12 @@ impl<B> Copy for AttentionOperands<'_, B> {}
 
 /// Attention of a backend, [`Op::Attention`] and [`Op::DotProductAttention`]; PyTorch's `scaled_dot_product_attention`.
 pub trait AttentionOps: Runtime {
-    /// Computes, for every sequence and head with `q`, `k` and `v` of `[positions, width]`, the scores `s = scale·q·kᵀ`, where
-    /// a causal `s[i, j]` is −∞ for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is
+    /// Computes, for every sequence and head with `q`, `k` and `v` of `[positions, width]`, the scores `s = scale·q·kᵀ + bias`, −∞ where
+    /// the mask is 0 and, if causal, where `j > i`; and `y = dropout(softmax(s))·v` (Vaswani et al. 2017). `y` is
     /// `[batch, positions, heads, width]`.
+    ///
+    /// Where a query attends to no key by mask and `causal`, or all scores of those it attends to are −∞, its `y` is 0 in a call with a
+    /// mask or a bias, and its `lse` is not to be read.
     ///
     /// `lse`, `[batch, heads, positions]` of the accumulation dtype (f32; f64 for f64), is `ln Σ_j e^s[i, j]` (Dao et al.
     /// 2022), which [`attention_grad`] reads.
@@ -124,35 +199,33 @@ pub trait AttentionOps: Runtime {
         &self,
         p: &AttentionParams,
         qkv: &Self::Buffer,
+        masks: AttentionMasks<'_, Self::Buffer>,
         y: &mut Self::Buffer,
         lse: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, qkv, y, lse);
+        let _ = (p, qkv, masks, y, lse);
         self.unsupported(Op::Attention)
     }
 
     /// Computes the gradient of the input from the input, the `y` and `lse` of [`attention`](AttentionOps::attention) and the
-    /// gradient `g` of `y`. With `p = softmax(s)`: `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`,
-    /// `dk = scale·dsᵀ·q`, where a backend may take `Σ g·y` for `Σ p·(g·vᵀ)`, which it equals but for rounding. `dqkv` is packed as
-    /// the input is.
+    /// gradient `g` of `y`. With `p = softmax(s)`: `dv = dropout(p)ᵀ·g`, `dp = dropout(g·vᵀ)`, `ds = p·(dp − Σ p·dp)`, `dq = scale·ds·k`,
+    /// `dk = scale·dsᵀ·q`, where a backend may take `Σ g·y` for `Σ p·dp`, which it equals but for rounding. `dqkv` is packed as
+    /// the input is. A bias has no gradient here.
     fn attention_grad(
         &self,
         p: &AttentionParams,
         qkv: &Self::Buffer,
+        masks: AttentionMasks<'_, Self::Buffer>,
         y: &Self::Buffer,
         lse: &Self::Buffer,
         g: &Self::Buffer,
         dqkv: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = (p, qkv, y, lse, g, dqkv);
+        let _ = (p, qkv, masks, y, lse, g, dqkv);
         self.unsupported(Op::Attention)
     }
 
-    /// As [`attention`](AttentionOps::attention), of queries to keys and values of their own: the scores are
-    /// `s = scale·q·kᵀ + bias`, −∞ where the mask is 0 and, if causal, where `j > i`. `y` lies as the queries do.
-    ///
-    /// Where a query attends to no key by mask and `causal`, or all scores of those it attends to are −∞, its `y` is 0 in a call with a
-    /// mask or a bias, and its `lse` is not to be read.
+    /// As [`attention`](AttentionOps::attention), of queries to keys and values of their own. `y` lies as the queries do.
     fn dot_product_attention(
         &self,
         p: &DotProductAttentionParams,

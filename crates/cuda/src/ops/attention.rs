@@ -3,8 +3,12 @@
 //! | operands                                                      | kernels                                       |
 //! |---------------------------------------------------------------|-----------------------------------------------|
 //! | bf16, f16; widths up to 256 that are multiples of 8            | `attention_tensor_…`, `attention_…_grad_…`    |
-//! | the same up to 128, with a mask or a bias                      | `attention_masked_…`                          |
+//! | the same with dropout                                         | `attention_dropped_…`                         |
+//! | the same with a bias or a mask that is not one of keys alone  | `attention_masked_…`                          |
 //! | f32, other widths                                             | `attention_plain`, `attention_…_grad_plain`   |
+//!
+//! A mask of keys is the same for all queries of a head, as one of padding is; the first two kinds of kernels take it, of 4096 keys or
+//! fewer.
 //!
 //! The kernels on tensor cores are made for widths of 32, 64, 128 and 256; a width between takes the next one, and zeros fill its
 //! vectors up in shared memory. The gradient is two launches: queries, which also give a pair of numbers for each, then keys and values; by the plain kernels three, of which
@@ -18,7 +22,9 @@ use super::instance;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
-use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams, ElementwiseOps};
+use kiln_core::ops::{
+    AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams, ElementwiseOps,
+};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, attention as plain};
@@ -46,18 +52,17 @@ impl Algorithm {
 
     /// True if this variant computes attention of these parameters and dtype.
     pub fn computes(self, p: &AttentionParams, dtype: DType) -> bool {
-        self.takes(p.width, tiles::WIDEST, dtype)
+        self.takes(p.width, dtype)
     }
 
-    /// True if this variant computes attention with or without a mask or a bias.
-    pub fn computes_apart(self, p: &DotProductAttentionParams, masked: bool, dtype: DType) -> bool {
-        let widest = if masked { tiles::WIDEST_MASKED } else { tiles::WIDEST };
-        self.takes(p.width, widest, dtype)
+    /// True if this variant computes attention of operands that lie apart, of these parameters and dtype.
+    pub fn computes_apart(self, p: &DotProductAttentionParams, dtype: DType) -> bool {
+        self.takes(p.width, dtype)
     }
 
-    fn takes(self, width: u64, widest: u64, dtype: DType) -> bool {
+    fn takes(self, width: u64, dtype: DType) -> bool {
         // Vectors are copied by 16 bytes. They begin on as many if their width is a multiple of it.
-        let tensor = matches!(dtype, DType::BF16 | DType::F16) && width <= widest && width.is_multiple_of(8);
+        let tensor = matches!(dtype, DType::BF16 | DType::F16) && width <= tiles::WIDEST && width.is_multiple_of(8);
         self == Algorithm::Plain || tensor
     }
 }
@@ -92,18 +97,33 @@ struct Call {
     factor: f32,
     unscale: f32,
     causal: u32,
+    seed: u64,
+    stream: u32,
+    below: u32,
+    kept: f32,
+    pad: u32,
 }
-const _: () = assert!(size_of::<Call>() == 256);
+const _: () = assert!(size_of::<Call>() == 280);
+
+/// A word of Philox drops a weight if it is below this: so is its uniform number, its upper 24 bits times 2⁻²⁴, below the
+/// probability, rounded to f32. At a probability of 1 every word is, but for the largest, and the factor of what is kept is 0.
+fn below(drop: f64) -> u32 {
+    let most = (f64::from(drop as f32) * f64::from(1 << 24)).ceil() as u64;
+    u32::try_from(most << 8).unwrap_or(u32::MAX)
+}
 
 impl Call {
     /// # Errors
     /// [`Error::TooLarge`] where positions or widths pass what the kernels count in 32 bits.
-    fn new(
-        vectors: [Vectors; 4],
-        [batch, heads, group, queries, keys, width]: [u64; 6],
-        scale: f64,
-        causal: u32,
-    ) -> Result<Self> {
+    fn new(vectors: [Vectors; 4], p: &DotProductAttentionParams) -> Result<Self> {
+        let &DotProductAttentionParams {
+            batch,
+            heads,
+            queries,
+            keys,
+            width,
+            ..
+        } = p;
         const MOST: u64 = i32::MAX as u64 / 2;
         if queries.max(keys).max(width) > MOST {
             return Err(Error::TooLarge {
@@ -119,16 +139,21 @@ impl Call {
             y,
             batch,
             heads,
-            group,
+            group: heads / p.kv_heads,
             queries,
             keys,
             width,
-            mask: [0; 4],
-            bias: [0; 4],
-            scale: scale as f32,
-            factor: (scale * std::f64::consts::LOG2_E) as f32,
-            unscale: (1.0 / scale) as f32,
-            causal,
+            mask: p.mask,
+            bias: p.bias,
+            scale: p.scale as f32,
+            factor: (p.scale * std::f64::consts::LOG2_E) as f32,
+            unscale: (1.0 / p.scale) as f32,
+            causal: p.causal,
+            seed: p.seed,
+            stream: p.stream,
+            below: below(p.drop),
+            kept: p.kept() as f32,
+            pad: 0,
         })
     }
 
@@ -142,8 +167,7 @@ impl Call {
             row: parts * joined,
             head: width,
         };
-        let sizes = [p.batch, p.heads, 1, p.positions, p.positions, p.width];
-        Call::new([of(3, 0), of(3, 1), of(3, 2), of(1, 0)], sizes, p.scale, p.causal)
+        Call::new([of(3, 0), of(3, 1), of(3, 2), of(1, 0)], &p.apart())
     }
 
     /// Attention of queries to keys and values that lie apart.
@@ -163,19 +187,28 @@ impl Call {
             }
         };
         let (queries, keys) = (of(p.heads, p.queries), of(p.kv_heads, p.keys));
-        let sizes = [p.batch, p.heads, p.heads / p.kv_heads, p.queries, p.keys, p.width];
-        let call = Call::new([queries, keys, keys, queries], sizes, p.scale, p.causal)?;
-        Ok(Call {
-            mask: p.mask,
-            bias: p.bias,
-            ..call
-        })
+        Call::new([queries, keys, keys, queries], p)
+    }
+
+    /// The kernels on tensor cores for this call.
+    fn tiles(&self, x: &AttentionMasks<'_, CudaBuffer>) -> &'static tiles::Tiles {
+        let [_, heads, queries, _] = self.mask;
+        // Heads that share keys share what the gradient's kernel of keys knows of them.
+        let of_keys = queries == 0 && (heads == 0 || self.group == 1) && self.keys <= tiles::MOST_KEYS;
+        match () {
+            () if x.bias.is_some() || (x.mask.is_some() && !of_keys) => &tiles::MASKED,
+            () if x.step.is_some() => &tiles::DROPPED,
+            () => &tiles::UNDROPPED,
+        }
     }
 }
 
-/// True if a call has a mask or a bias.
-fn masked(x: &AttentionOperands<'_, CudaBuffer>) -> bool {
-    x.mask.is_some() || x.bias.is_some()
+/// The operands but for a step that nothing is drawn by.
+fn drawn<'a>(p: &DotProductAttentionParams, x: AttentionMasks<'a, CudaBuffer>) -> AttentionMasks<'a, CudaBuffer> {
+    AttentionMasks {
+        step: x.step.filter(|_| p.drop > 0.0),
+        ..x
+    }
 }
 
 impl Cuda {
@@ -188,10 +221,9 @@ impl Cuda {
         [y, lse]: [&mut CudaBuffer; 2],
     ) -> Result<()> {
         let (dtype, rows) = (x.q.dtype(), [call.batch * call.heads, call.queries]);
-        let (kernel, geometry) = match (tensor, masked(&x)) {
-            (true, false) => tiles::tensor_launch(&tiles::FORWARD, dtype, call.width, rows)?,
-            (true, true) => tiles::tensor_launch(&tiles::MASKED, dtype, call.width, rows)?,
-            (false, _) => tiles::plain_launch(&plain::ATTENTION_PLAIN, dtype, call.width, rows)?,
+        let (kernel, geometry) = match tensor {
+            true => tiles::tensor_launch(&call.tiles(&x.masks).forward, dtype, call.width, rows)?,
+            false => tiles::plain_launch(&plain::ATTENTION_PLAIN, dtype, call.width, rows)?,
         };
         let args = [
             Arg::value(call),
@@ -200,12 +232,11 @@ impl Cuda {
             x.v.arg(),
             y.out(),
             lse.out(),
-            maybe(x.mask),
-            maybe(x.bias),
+            maybe(x.masks.mask),
+            maybe(x.masks.bias),
+            maybe(x.masks.step),
         ];
-        // The kernels on tensor cores without a mask have no parameters for one.
-        let len = if tensor && !masked(&x) { 6 } else { 8 };
-        self.launch(kernel, geometry, &args[..len])
+        self.launch(kernel, geometry, &args)
     }
 
     /// The launches of the gradient, on tensor cores or not; `out` are the gradients of queries, keys and values, which may be parts of
@@ -238,24 +269,18 @@ impl Cuda {
 
         let of_keys = [call.batch * (call.heads / call.group), call.keys];
         let of_queries = [call.batch * call.heads, call.queries];
-        let launch = |tiles, kernels, rows| match tensor {
+        let launch = |tiles: &'static [tiles::Tile], kernels, rows| match tensor {
             true => tiles::tensor_launch(tiles, dtype, call.width, rows),
             false => tiles::plain_launch(kernels, dtype, call.width, rows),
         };
-        let masked = masked(&x);
-        let (key_tiles, query_tiles): (&'static [tiles::Tile], &'static [tiles::Tile]) = match masked {
-            true => (&tiles::MASKED_KEY_GRAD, &tiles::MASKED_QUERY_GRAD),
-            false => (&tiles::KEY_GRAD, &tiles::QUERY_GRAD),
-        };
-        let keys = launch(key_tiles, &plain::ATTENTION_KEY_GRAD_PLAIN, of_keys)?;
-        let queries = launch(query_tiles, &plain::ATTENTION_QUERY_GRAD_PLAIN, of_queries)?;
-        // The kernels on tensor cores without a mask have no parameters for one.
-        let without = if tensor && !masked { 2 } else { 0 };
+        let tiles = call.tiles(&x.masks);
+        let keys = launch(&tiles.key_grad, &plain::ATTENTION_KEY_GRAD_PLAIN, of_keys)?;
+        let queries = launch(&tiles.query_grad, &plain::ATTENTION_QUERY_GRAD_PLAIN, of_queries)?;
         let [dq, dk, dv] = out;
         let operands = [Arg::value(call), x.q.arg(), x.k.arg(), x.v.arg(), g.arg()];
-        let masks = [maybe(x.mask), maybe(x.bias)];
+        let masks = [maybe(x.masks.mask), maybe(x.masks.bias), maybe(x.masks.step)];
         let launch = |(kernel, geometry): (&'static Kernel, Geometry), own: &[Arg<'_>]| -> Result<()> {
-            let args = [&operands[..], own, &masks[without..]].concat();
+            let args = [&operands[..], own, &masks].concat();
             self.launch(kernel, geometry, &args)
         };
         // On tensor cores the kernel of queries writes the pairs that the other reads.
@@ -275,15 +300,21 @@ impl Cuda {
         algorithm: Algorithm,
         p: &AttentionParams,
         qkv: &CudaBuffer,
+        masks: AttentionMasks<'_, CudaBuffer>,
         y: &mut CudaBuffer,
         lse: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::attention(self, p, qkv, y, lse)?;
+        checks::attention(self, p, qkv, masks, y, lse)?;
         if y.len() == 0 {
             return Ok(());
         }
         let tensor = algorithm == Algorithm::Tensor && algorithm.computes(p, qkv.dtype());
-        self.attend(tensor, &Call::packed(p)?, all_of(qkv), [y, lse])
+        self.attend(
+            tensor,
+            &Call::packed(p)?,
+            all_of(qkv, drawn(&p.apart(), masks)),
+            [y, lse],
+        )
     }
 
     /// The gradient of attention by `algorithm`, or by the plain kernels where `algorithm` does not compute it.
@@ -295,18 +326,18 @@ impl Cuda {
         algorithm: Algorithm,
         p: &AttentionParams,
         qkv: &CudaBuffer,
-        y: &CudaBuffer,
-        lse: &CudaBuffer,
-        g: &CudaBuffer,
+        masks: AttentionMasks<'_, CudaBuffer>,
+        [y, lse, g]: [&CudaBuffer; 3],
         dqkv: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
+        checks::attention_grad(self, p, qkv, masks, y, lse, g, dqkv)?;
         if dqkv.len() == 0 {
             return Ok(());
         }
         let tensor = algorithm == Algorithm::Tensor && algorithm.computes(p, qkv.dtype());
         let given = [y, lse, g];
-        self.attend_grad(tensor, &Call::packed(p)?, all_of(qkv), given, [dqkv; 3])
+        let x = all_of(qkv, drawn(&p.apart(), masks));
+        self.attend_grad(tensor, &Call::packed(p)?, x, given, [dqkv; 3])
     }
 
     /// Attention of operands that lie apart by `algorithm`, or by the plain kernels where `algorithm` does not compute it.
@@ -328,7 +359,9 @@ impl Cuda {
         if p.keys == 0 {
             return self.fill(0.0, y);
         }
-        let tensor = algorithm == Algorithm::Tensor && algorithm.computes_apart(p, masked(&x), x.q.dtype());
+        let tensor = algorithm == Algorithm::Tensor && algorithm.computes_apart(p, x.q.dtype());
+        let masks = drawn(p, x.masks);
+        let x = AttentionOperands { masks, ..x };
         self.attend(tensor, &Call::apart(p)?, x, [y, lse])
     }
 
@@ -350,39 +383,48 @@ impl Cuda {
                 .into_iter()
                 .try_for_each(|gradient| self.fill(0.0, gradient));
         }
-        let tensor = algorithm == Algorithm::Tensor && algorithm.computes_apart(p, masked(&x), x.q.dtype());
+        let tensor = algorithm == Algorithm::Tensor && algorithm.computes_apart(p, x.q.dtype());
+        let masks = drawn(p, x.masks);
+        let x = AttentionOperands { masks, ..x };
         self.attend_grad(tensor, &Call::apart(p)?, x, [y, lse, g], [dq, dk, dv])
     }
 }
 
 /// Packed queries, keys and values: each begins where the call says.
-fn all_of(qkv: &CudaBuffer) -> AttentionOperands<'_, CudaBuffer> {
+fn all_of<'a>(qkv: &'a CudaBuffer, masks: AttentionMasks<'a, CudaBuffer>) -> AttentionOperands<'a, CudaBuffer> {
     AttentionOperands {
         q: qkv,
         k: qkv,
         v: qkv,
-        mask: None,
-        bias: None,
+        masks,
     }
 }
 
 impl AttentionOps for Cuda {
-    fn attention(&self, p: &AttentionParams, qkv: &CudaBuffer, y: &mut CudaBuffer, lse: &mut CudaBuffer) -> Result<()> {
-        checks::attention(self, p, qkv, y, lse)?;
-        self.attention_with(Algorithm::Tensor, p, qkv, y, lse)
+    fn attention(
+        &self,
+        p: &AttentionParams,
+        qkv: &CudaBuffer,
+        masks: AttentionMasks<'_, CudaBuffer>,
+        y: &mut CudaBuffer,
+        lse: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::attention(self, p, qkv, masks, y, lse)?;
+        self.attention_with(Algorithm::Tensor, p, qkv, masks, y, lse)
     }
 
     fn attention_grad(
         &self,
         p: &AttentionParams,
         qkv: &CudaBuffer,
+        masks: AttentionMasks<'_, CudaBuffer>,
         y: &CudaBuffer,
         lse: &CudaBuffer,
         g: &CudaBuffer,
         dqkv: &mut CudaBuffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
-        self.attention_grad_with(Algorithm::Tensor, p, qkv, y, lse, g, dqkv)
+        checks::attention_grad(self, p, qkv, masks, y, lse, g, dqkv)?;
+        self.attention_grad_with(Algorithm::Tensor, p, qkv, masks, [y, lse, g], dqkv)
     }
 
     fn dot_product_attention(

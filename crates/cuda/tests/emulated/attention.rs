@@ -3,7 +3,7 @@
 use crate::both::{FLOATS, space, tensor};
 use crate::{cuda, full};
 use half::{bf16, f16};
-use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
 use kiln_core::philox::Key;
 use kiln_core::{Backend, DType, Float, Result, Runtime, Shape};
 use kiln_cpu::Cpu;
@@ -127,8 +127,8 @@ fn agree(cuda: &Cuda, dims: [usize; 4], causal: bool, dtypes: &[DType]) {
             DType::F32,
             &p,
             [&qkv, &g],
-            |x, y, lse| cpu.attention(&p, x, y, lse),
-            |[x, y, lse, g], dx| cpu.attention_grad(&p, x, y, lse, g, dx),
+            |x, y, lse| cpu.attention(&p, x, AttentionMasks::default(), y, lse),
+            |[x, y, lse, g], dx| cpu.attention_grad(&p, x, AttentionMasks::default(), y, lse, g, dx),
         );
         for algorithm in Algorithm::ALL.into_iter().filter(|a| a.computes(&p, dtype)) {
             let got = three(
@@ -136,8 +136,10 @@ fn agree(cuda: &Cuda, dims: [usize; 4], causal: bool, dtypes: &[DType]) {
                 dtype,
                 &p,
                 [&qkv, &g],
-                |x, y, lse| cuda.attention_with(algorithm, &p, x, y, lse),
-                |[x, y, lse, g], dx| cuda.attention_grad_with(algorithm, &p, x, y, lse, g, dx),
+                |x, y, lse| cuda.attention_with(algorithm, &p, x, AttentionMasks::default(), y, lse),
+                |[x, y, lse, g], dx| {
+                    cuda.attention_grad_with(algorithm, &p, x, AttentionMasks::default(), [y, lse, g], dx)
+                },
             );
             let eps = match dtype {
                 DType::BF16 => 2f64.powi(-7),
@@ -206,7 +208,8 @@ fn scores_may_be_minus_infinity() {
         for algorithm in Algorithm::ALL.into_iter().filter(|a| a.computes(&p, dtype)) {
             let (x, mut y) = (tensor(&cuda, dtype, &qkv), space(&cuda, dtype, t * d));
             let mut lse = space(&cuda, DType::F32, t);
-            cuda.attention_with(algorithm, &p, &x, &mut y, &mut lse).unwrap();
+            let none = AttentionMasks::default();
+            cuda.attention_with(algorithm, &p, &x, none, &mut y, &mut lse).unwrap();
             let got = numbers(&cuda, dtype, &y);
             if lowest == t {
                 assert!(got.iter().all(|x| x.is_nan()), "{} {dtype}", algorithm.name());
@@ -214,7 +217,8 @@ fn scores_may_be_minus_infinity() {
             }
             let (x, mut y) = (tensor(&cpu, DType::F32, &qkv), space(&cpu, DType::F32, t * d));
             let mut lse = space(&cpu, DType::F32, t);
-            cpu.attention(&p, &x, &mut y, &mut lse).unwrap();
+            cpu.attention(&p, &x, AttentionMasks::default(), &mut y, &mut lse)
+                .unwrap();
             near(algorithm.name(), &got, &numbers(&cpu, DType::F32, &y), 2f64.powi(-7));
         }
     }
@@ -235,8 +239,8 @@ fn bits_repeat() {
             DType::BF16,
             &p,
             [&qkv, &g],
-            |x, y, lse| cuda.attention(&p, x, y, lse),
-            |[x, y, lse, g], dx| cuda.attention_grad(&p, x, y, lse, g, dx),
+            |x, y, lse| cuda.attention(&p, x, AttentionMasks::default(), y, lse),
+            |[x, y, lse, g], dx| cuda.attention_grad(&p, x, AttentionMasks::default(), y, lse, g, dx),
         )
         .map(|x| x.into_iter().map(f64::to_bits).collect::<Vec<_>>())
     };
@@ -278,6 +282,21 @@ impl Apart {
         Apart { p, mask, bias }
     }
 
+    /// The same with dropout.
+    fn dropped(mut self, drop: f64) -> Self {
+        (self.p.drop, self.p.seed, self.p.stream) = (drop, 77, 4);
+        self
+    }
+
+    /// The same with a mask of the keys of each sequence that `seen(sequence, key)` leaves.
+    fn padded(mut self, seen: impl Fn(u64, u64) -> bool) -> Self {
+        let (n, keys) = (self.p.batch, self.p.keys);
+        self.p.mask = DotProductAttentionParams::strides([n as usize, 1, 1, keys as usize]);
+        let of = |i| u8::from(seen(i / keys, i % keys)) * 3;
+        self.mask = Some((0..n * keys).map(of).collect());
+        self
+    }
+
     /// The result and the gradients of queries, keys and values.
     fn run<B: Backend>(
         &self,
@@ -288,14 +307,18 @@ impl Apart {
         backward: impl Fn(AttentionOperands<'_, B::Buffer>, [&B::Buffer; 3], [&mut B::Buffer; 3]) -> Result<()>,
     ) -> [Vec<f64>; 4] {
         let [q, k, v, g] = values.map(|x| tensor(b, dtype, x));
+        let step = b.upload(&[9i32]).unwrap();
         let mask = self.mask.as_ref().map(|mask| b.upload(mask).unwrap());
         let bias = self.bias.as_ref().map(|bias| tensor(b, DType::F32, bias));
         let x = AttentionOperands {
             q: &q,
             k: &k,
             v: &v,
-            mask: mask.as_ref(),
-            bias: bias.as_ref(),
+            masks: AttentionMasks {
+                mask: mask.as_ref(),
+                bias: bias.as_ref(),
+                step: Some(&step),
+            },
         };
         let [mut y, mut dq, mut dk, mut dv] = [0, 0, 1, 2].map(|i: usize| space(b, dtype, values[i].len()));
         let mut lse = space(b, DType::F32, self.p.rows());
@@ -317,11 +340,7 @@ impl Apart {
             |x, y, lse| cpu.dot_product_attention(p, x, y, lse),
             |x, [y, lse, g], [dq, dk, dv]| cpu.dot_product_attention_grad(p, x, y, lse, g, dq, dk, dv),
         );
-        let masked = self.mask.is_some() || self.bias.is_some();
-        for algorithm in Algorithm::ALL
-            .into_iter()
-            .filter(|a| a.computes_apart(p, masked, dtype))
-        {
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.computes_apart(p, dtype)) {
             let got = self.run(
                 cuda,
                 dtype,
@@ -381,6 +400,62 @@ fn masks_and_biases_agree() {
         call.agree(&cuda, DType::F32);
     }
     Apart::new([1, 2, 70, 128], [2, 70], [true, true], [Some([1, 1, 70, 70]), None]).agree(&cuda, DType::F16);
-    // Wider than the kernels on tensor cores take with a mask.
+    // Vectors of 256 with a mask.
     Apart::new([1, 1, 9, 136], [1, 12], [false, true], [Some([1, 1, 9, 12]), None]).agree(&cuda, DType::BF16);
+}
+
+/// Masks of keys: what is padding at the end and at the beginning, all of it, and holes; tiles that are skipped, and shared heads.
+#[test]
+fn padding_agrees() {
+    let cuda = cuda();
+    let ends = |n: u64, key: u64| key < [150, 3][n as usize];
+    let begins = |n: u64, key: u64| key >= [0, 77][n as usize];
+    let holes = |n: u64, key: u64| n == 0 && (key % 5 == 0 || key / 70 == 2) && key < 160;
+    for (d, t, causal) in [
+        (64, 160, false),
+        (64, 160, true),
+        (32, 161, false),
+        (128, 165, true),
+        (256, 90, false),
+    ] {
+        let keys = if d == 256 { 70 } else { 163 };
+        let call = || Apart::new([2, 2, t.min(130), d], [1, keys], [causal, true], [None; 2]);
+        let dtypes = [DType::BF16, DType::F16];
+        for &dtype in &dtypes[..if full() { 2 } else { 1 }] {
+            call().padded(ends).agree(&cuda, dtype);
+            call().padded(begins).agree(&cuda, dtype);
+            call().padded(holes).agree(&cuda, dtype);
+            call().padded(holes).dropped(0.3).agree(&cuda, dtype);
+        }
+    }
+    Apart::new([2, 1, 5, 24], [1, 163], [false, false], [None; 2])
+        .padded(holes)
+        .agree(&cuda, DType::F32);
+}
+
+/// Dropout, of numbers of keys that are multiples of four and that are not, with masks and without.
+#[test]
+fn dropout_agrees() {
+    let cuda = cuda();
+    for (d, l, s, causal) in [
+        (32, 70, 132, false),
+        (64, 130, 66, true),
+        (64, 33, 200, false),
+        (128, 140, 68, false),
+        (128, 65, 101, true),
+        (256, 70, 41, true),
+    ] {
+        let call = |masks| Apart::new([1, 2, l, d], [1, s], [causal, false], masks).dropped(0.3);
+        call([None; 2]).agree(&cuda, DType::BF16);
+        call([Some([1, 1, l, s]), Some([1, 2, 1, s])]).agree(&cuda, DType::F16);
+        if d == 64 {
+            call([None; 2]).agree(&cuda, DType::F32);
+            call([Some([1, 1, l, s]), None]).agree(&cuda, DType::F32);
+        }
+    }
+    for drop in [1.0, 1e-7] {
+        let call = Apart::new([1, 1, 20, 16], [1, 24], [false, true], [None; 2]).dropped(drop);
+        call.agree(&cuda, DType::BF16);
+        call.agree(&cuda, DType::F32);
+    }
 }

@@ -122,28 +122,26 @@ impl<B: Backend> MultiheadAttention<B> {
         options: &AttentionOptions<'_, B>,
     ) -> Result<Tensor<B>> {
         trace::scope(self, query, || {
+            let draw = self.dropout.draw()?;
+            let options = &AttentionOptions {
+                dropout: draw.as_ref().or(options.dropout),
+                ..*options
+            };
             let packed = std::ptr::eq(query, key) && std::ptr::eq(key, value);
-            let plain = options.mask.is_none() && options.bias.is_none() && options.scale.is_none();
-            if packed && plain && !self.dropout.is_active() {
-                let y = self.project(query, 0, 3)?.self_attention(self.heads, options.causal)?;
+            if packed {
+                let y = self.project(query, 0, 3)?.self_attention_with(self.heads, options)?;
                 return self.out_proj.forward(&y);
             }
-            let parts = match packed {
-                true => self.project(query, 0, 3)?.chunk(3, -1)?,
-                false => vec![
-                    self.project(query, 0, 1)?,
-                    self.project(key, 1, 1)?,
-                    self.project(value, 2, 1)?,
-                ],
-            };
-            if !self.dropout.is_active()
-                && let Some(y) = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)?
-            {
+            let parts = [
+                self.project(query, 0, 1)?,
+                self.project(key, 1, 1)?,
+                self.project(value, 2, 1)?,
+            ];
+            if let Some(y) = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)? {
                 return self.out_proj.forward(&y);
             }
             let head = |i: usize| parts[i].unflatten(-1, (self.heads, -1))?.transpose(1, 2);
-            let weights = head(0)?.attention_weights(&head(1)?, options)?;
-            let y = self.dropout.forward(&weights)?.matmul(&head(2)?)?;
+            let y = head(0)?.scaled_dot_product_attention(&head(1)?, &head(2)?, options)?;
             self.out_proj.forward(&y.transpose(1, 2)?.flatten(2, -1)?)
         })
     }

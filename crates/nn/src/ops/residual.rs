@@ -24,7 +24,8 @@ pub struct DropoutDraw<B: Backend> {
 }
 
 impl<B: Backend> DropoutDraw<B> {
-    fn params(&self, size: usize) -> Result<RandomParams> {
+    /// The parameters of dropout of `size` elements.
+    pub(in crate::ops) fn params(&self, size: usize) -> Result<RandomParams> {
         let key = self.stream.key(0);
         self.step.require("dropout", DType::I32)?;
         if self.step.size() != 1 {

@@ -3,19 +3,26 @@
 use super::elements;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
 use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
 /// The bytes of the scores do not count, because a fused op need not store them.
 impl<B: Backend> AttentionOps for Profiled<B> {
-    fn attention(&self, p: &AttentionParams, qkv: &B::Buffer, y: &mut B::Buffer, lse: &mut B::Buffer) -> Result<()> {
-        checks::attention(self, p, qkv, y, lse)?;
+    fn attention(
+        &self,
+        p: &AttentionParams,
+        qkv: &B::Buffer,
+        masks: AttentionMasks<'_, B::Buffer>,
+        y: &mut B::Buffer,
+        lse: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::attention(self, p, qkv, masks, y, lse)?;
         let cost = Cost {
             flops: p.flops(),
-            bytes: bytes(qkv) + bytes(y) + bytes(lse),
+            bytes: bytes(qkv) + of(&masks) + bytes(y) + bytes(lse),
         };
         self.op("attention", cost, Detail::Attention(*p), |b| {
-            b.attention(p, qkv, y, lse)
+            b.attention(p, qkv, masks, y, lse)
         })
     }
 
@@ -23,18 +30,19 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         &self,
         p: &AttentionParams,
         qkv: &B::Buffer,
+        masks: AttentionMasks<'_, B::Buffer>,
         y: &B::Buffer,
         lse: &B::Buffer,
         g: &B::Buffer,
         dqkv: &mut B::Buffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
+        checks::attention_grad(self, p, qkv, masks, y, lse, g, dqkv)?;
         let cost = Cost {
             flops: 2 * p.flops(),
-            bytes: bytes(qkv) + bytes(y) + bytes(lse) + bytes(g) + bytes(dqkv),
+            bytes: bytes(qkv) + of(&masks) + bytes(y) + bytes(lse) + bytes(g) + bytes(dqkv),
         };
         self.op("attention_grad", cost, Detail::Attention(*p), |b| {
-            b.attention_grad(p, qkv, y, lse, g, dqkv)
+            b.attention_grad(p, qkv, masks, y, lse, g, dqkv)
         })
     }
 
@@ -80,6 +88,10 @@ impl<B: Backend> AttentionOps for Profiled<B> {
 
 /// The bytes of the operands.
 fn read<B: Buffer>(x: &AttentionOperands<'_, B>) -> u64 {
-    let all = [Some(x.q), Some(x.k), Some(x.v), x.mask, x.bias];
-    all.into_iter().flatten().map(bytes).sum()
+    bytes(x.q) + bytes(x.k) + bytes(x.v) + of(&x.masks)
+}
+
+/// The bytes of masks.
+fn of<B: Buffer>(x: &AttentionMasks<'_, B>) -> u64 {
+    [x.mask, x.bias, x.step].into_iter().flatten().map(bytes).sum()
 }

@@ -156,6 +156,7 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
                 mask: case.ints.first(),
                 bias: case.x.get(3),
                 causal: keep,
+                dropout: None,
                 scale: Some(&case.args["value"]).filter(|v| !v.is_null()).map(crate::number),
             };
             x.scaled_dot_product_attention(&case.x[1], &case.x[2], &options)

@@ -1,5 +1,6 @@
 //! Attention of queries to keys and values that lie apart, with their own numbers of positions and heads, and masks.
 
+use crate::ops::RandomParams;
 use crate::{Error, Result, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -26,12 +27,20 @@ pub struct DotProductAttentionParams {
     pub bias: [u64; 4],
     /// The factor of the products of queries and keys. Positive.
     pub scale: f64,
+    /// The probability that dropout zeroes a weight; 0 for no dropout.
+    pub drop: f64,
+    /// The run's seed.
+    pub seed: u64,
+    /// The Philox stream of dropout.
+    pub stream: u32,
+    /// Zero.
+    pub pad: u32,
     /// 1 if query i attends to the keys up to i only.
     pub causal: u32,
     /// 1 if heads come before positions.
     pub heads_first: u32,
 }
-const _: () = assert!(size_of::<DotProductAttentionParams>() == 128);
+const _: () = assert!(size_of::<DotProductAttentionParams>() == 152);
 
 impl DotProductAttentionParams {
     /// Parameters without mask, for queries of `[batch, heads, queries, width]` and keys and values of `kv`, the number of their
@@ -66,9 +75,28 @@ impl DotProductAttentionParams {
             mask: [0; 4],
             bias: [0; 4],
             scale,
+            drop: 0.0,
+            seed: 0,
+            stream: 0,
+            pad: 0,
             causal: u32::from(causal),
             heads_first: u32::from(heads_first),
         })
+    }
+
+    /// These parameters with the dropout of `p`.
+    pub fn dropout(self, p: &RandomParams) -> Self {
+        DotProductAttentionParams {
+            drop: p.a,
+            seed: p.seed,
+            stream: p.stream,
+            ..self
+        }
+    }
+
+    /// The factor of the weights that dropout keeps: 1/(1 − drop), and 0 where it keeps none.
+    pub fn kept(&self) -> f64 {
+        if self.drop < 1.0 { 1.0 / (1.0 - self.drop) } else { 0.0 }
     }
 
     /// The strides of an array of shape `dims` that broadcasts to the scores: 0 where its dimension is 1.

@@ -4,7 +4,6 @@
 use super::backward::slopes;
 use super::call::{QUERIES, by_head};
 use super::forward::exponentials;
-use crate::Cpu;
 use crate::gemm::{
     AOperand, BLOCK_WORK, BOperand, CTile, Epilogue, Kernels, Panels, Segment, gemm_nn, gemm_tn_segmented,
 };
@@ -13,9 +12,11 @@ use crate::scalar::Scalar;
 use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
 use crate::simd::row_reduce::LANES;
+use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::host::room;
-use kiln_core::ops::DotProductAttentionParams;
+use kiln_core::ops::{AttentionMasks, AttentionParams, DotProductAttentionParams};
+use kiln_core::philox::{Key, uniform};
 use ndarray::{ArrayViewMut2, s};
 
 /// The operands.
@@ -24,8 +25,42 @@ pub(super) struct Given<'a, A> {
     pub(super) q: &'a [A],
     pub(super) k: &'a [A],
     pub(super) v: &'a [A],
-    pub(super) mask: Option<&'a [u8]>,
-    pub(super) bias: Option<&'a [A]>,
+    pub(super) masks: Masks<'a, A>,
+    /// True if queries, keys and values are parts of one array `[batch, positions, 3, heads, width]`, each from its first element on.
+    pub(super) packed: bool,
+}
+
+impl<'a, A: Scalar> Given<'a, A> {
+    /// Those of packed queries, keys and values.
+    pub(super) fn packed(p: &AttentionParams, qkv: &'a [A], masks: AttentionMasks<'a, CpuBuffer>) -> Self {
+        let joined = (p.heads * p.width) as usize;
+        let from = |part: usize| &qkv[(part * joined).min(qkv.len())..];
+        Given {
+            q: from(0),
+            k: from(1),
+            v: from(2),
+            masks: Masks::new(masks),
+            packed: true,
+        }
+    }
+}
+
+/// The mask and the bias of the scores, and the step of dropout.
+#[derive(Clone, Copy)]
+pub(super) struct Masks<'a, A> {
+    mask: Option<&'a [u8]>,
+    bias: Option<&'a [A]>,
+    step: Option<u32>,
+}
+
+impl<'a, A: Scalar> Masks<'a, A> {
+    pub(super) fn new(of: AttentionMasks<'a, CpuBuffer>) -> Self {
+        Masks {
+            mask: of.mask.map(CpuBuffer::as_slice),
+            bias: of.bias.map(CpuBuffer::as_slice),
+            step: of.step.map(|step| step.as_slice::<i32>()[0] as u32),
+        }
+    }
 }
 
 /// The other operands of the gradient.
@@ -69,6 +104,8 @@ struct Call<'a, A: 'static> {
     /// The distance between rows of scores.
     stride: usize,
     parallel: bool,
+    /// The key and the probability of dropout, and the factor of the weights that it keeps.
+    dropout: Option<(Key, f32, A)>,
 }
 
 impl<'a, A: Scalar + Real> Call<'a, A> {
@@ -89,6 +126,11 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
             unscale: A::of(1.0 / p.scale),
             stride: keys.next_multiple_of(LANES) + 16,
             parallel: p.flops() > 2 * BLOCK_WORK as u64,
+            dropout: given
+                .masks
+                .step
+                .filter(|_| p.drop > 0.0)
+                .map(|step| (Key::new(p.seed, p.stream, step), p.drop as f32, A::of(p.kept()))),
         }
     }
 
@@ -117,6 +159,50 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     fn query_head<'x>(&self, x: &'x [A], n: usize, head: usize) -> Vectors<'x, A> {
         self.head(x, [self.heads, self.queries], [n, head])
+    }
+
+    /// A head of packed queries, keys or values, which begin with `x`.
+    fn packed_head<'x>(&self, x: &'x [A], [n, head]: [usize; 2]) -> Vectors<'x, A> {
+        let step = 3 * self.heads * self.width;
+        Vectors {
+            data: &x[n * self.queries * step + head * self.width..],
+            step,
+        }
+    }
+
+    /// Head `head` of the queries.
+    fn own_queries(&self, n: usize, head: usize) -> Vectors<'a, A> {
+        match self.given.packed {
+            true => self.packed_head(self.given.q, [n, head]),
+            false => self.query_head(self.given.q, n, head),
+        }
+    }
+
+    /// Head `head` of keys or values.
+    fn own_keys(&self, x: &'a [A], n: usize, head: usize) -> Vectors<'a, A> {
+        match self.given.packed {
+            true => self.packed_head(x, [n, head]),
+            false => self.key_head(x, n, head),
+        }
+    }
+
+    /// The factors of the weights of a query by dropout, of the first keys.
+    fn draw(&self, [n, head, query]: [usize; 3], factors: &mut [A]) {
+        let Some((key, below, kept)) = self.dropout else {
+            return;
+        };
+        let first = (((n * self.heads + head) * self.queries + query) * self.keys) as u64;
+        let (mut block, mut words) = (first / 4, key.block(first / 4));
+        for (at, factor) in (first..).zip(factors) {
+            if at / 4 != block {
+                (block, words) = (at / 4, key.block(at / 4));
+            }
+            *factor = if uniform(words[(at % 4) as usize]) < below {
+                A::ZERO
+            } else {
+                kept
+            };
+        }
     }
 
     fn key_head<'x>(&self, x: &'x [A], n: usize, head: usize) -> Vectors<'x, A> {
@@ -179,7 +265,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
             let [a, b, c, _] = strides.map(|s| s as usize);
             n * a + head * b + query * c
         };
-        let Given { mask, bias, .. } = self.given;
+        let Masks { mask, bias, .. } = self.given.masks;
         if let Some(bias) = bias {
             let (at, step) = (at(&self.p.bias), self.p.bias[3] as usize);
             for (j, s) in row.iter_mut().enumerate() {
@@ -200,11 +286,11 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
     /// Computes one head of a sequence.
     fn forward(&self, n: usize, head: usize, y: &mut ArrayViewMut2<'_, A>, lse: &mut [A]) -> Result<()> {
         let shared = head / (self.heads / self.kv_heads);
-        let q = self.query_head(self.given.q, n, head);
-        let keys = self.turned(self.key_head(self.given.k, n, shared))?;
-        let values = self.key_head(self.given.v, n, shared);
-        let mut scores = self.cpu.scratch(A::DTYPE, QUERIES * self.stride)?;
-        let scores = scores.as_mut_slice::<A>();
+        let q = self.own_queries(n, head);
+        let keys = self.turned(self.own_keys(self.given.k, n, shared))?;
+        let values = self.own_keys(self.given.v, n, shared);
+        let mut scores = self.cpu.scratch(A::DTYPE, (QUERIES + 1) * self.stride)?;
+        let (scores, factors) = scores.as_mut_slice::<A>().split_at_mut(QUERIES * self.stride);
         for first in (0..self.queries).step_by(QUERIES) {
             let end = (first + QUERIES).min(self.queries);
             let (count, seen) = (end - first, self.seen(end));
@@ -222,6 +308,10 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
                     #[inline(always)]
                     || exponentials(self.scale, row, own),
                 );
+                if self.dropout.is_some() {
+                    self.draw([n, head, first + i], &mut factors[..own]);
+                    drop_from(row, factors, own);
+                }
             }
             let mut y = y.slice_mut(s![first..end, ..]);
             let weights = AOperand {
@@ -240,17 +330,18 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
     /// Computes the gradients of head `shared` of keys and values, and of the heads of the queries that share it.
     fn backward(&self, of: &Slopes<'_, A>, n: usize, shared: usize, task: &mut Task<'_, A>) -> Result<()> {
         let (k, v) = (
-            self.key_head(self.given.k, n, shared),
-            self.key_head(self.given.v, n, shared),
+            self.own_keys(self.given.k, n, shared),
+            self.own_keys(self.given.v, n, shared),
         );
         let (keys, values) = (self.turned(k)?, self.turned(v)?);
-        let mut scratch = self.cpu.scratch(A::DTYPE, 2 * QUERIES * self.stride)?;
-        let (p, ds) = scratch.as_mut_slice::<A>().split_at_mut(QUERIES * self.stride);
+        let mut scratch = self.cpu.scratch(A::DTYPE, (2 * QUERIES + 1) * self.stride)?;
+        let (p, rest) = scratch.as_mut_slice::<A>().split_at_mut(QUERIES * self.stride);
+        let (ds, factors) = rest.split_at_mut(QUERIES * self.stride);
         task.dk.fill(A::ZERO);
         task.dv.fill(A::ZERO);
         for (member, dq) in task.dq.iter_mut().enumerate() {
             let head = shared * (self.heads / self.kv_heads) + member;
-            let (q, g) = (self.query_head(self.given.q, n, head), self.query_head(of.g, n, head));
+            let (q, g) = (self.own_queries(n, head), self.query_head(of.g, n, head));
             let lse = &of.lse[(n * self.heads + head) * self.queries..];
             for first in (0..self.queries).step_by(QUERIES) {
                 let end = (first + QUERIES).min(self.queries);
@@ -261,10 +352,17 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
                 for (i, (p, ds)) in (first..end).zip(rows) {
                     let (own, whole) = (self.seen(i + 1), seen.next_multiple_of(LANES));
                     self.mask([n, head, i], &mut p[..own]);
+                    if self.dropout.is_some() {
+                        self.draw([n, head, i], &mut factors[..own]);
+                        drop_from(ds, factors, own);
+                    }
                     lanes::<A, _>(
                         #[inline(always)]
                         || slopes(self.scale, lse[i], &mut p[..whole], &mut ds[..whole], own),
                     );
+                    if self.dropout.is_some() {
+                        drop_from(p, factors, own);
+                    }
                 }
                 let slopes = AOperand {
                     data: &*ds,
@@ -285,6 +383,13 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
             }
         }
         Ok(())
+    }
+}
+
+/// Multiplies the first `count` numbers by their factors; what is dropped is 0 in any case.
+fn drop_from<A: Scalar + Real>(x: &mut [A], factors: &[A], count: usize) {
+    for (x, &factor) in x[..count].iter_mut().zip(factors) {
+        *x = if factor == A::ZERO { A::ZERO } else { *x * factor };
     }
 }
 
@@ -343,5 +448,36 @@ pub(super) fn backward<A: Scalar + Real>(
     }
     try_chunks_mut(&mut tasks, 1, call.parallel, |i, task| {
         call.backward(slopes, i / call.kv_heads, i % call.kv_heads, &mut task[0])
+    })
+}
+
+/// The gradient of packed queries, keys and values.
+pub(super) fn packed_backward<A: Scalar + Real>(
+    cpu: &Cpu,
+    kernels: &'static Kernels<A>,
+    p: &DotProductAttentionParams,
+    given: Given<'_, A>,
+    slopes: &Slopes<'_, A>,
+    dqkv: &mut [A],
+) -> Result<()> {
+    if dqkv.is_empty() {
+        return Ok(());
+    }
+    let call = Call::new(cpu, kernels, p, given);
+    // The parts of a sequence are the heads of the queries, then of the keys, then of the values.
+    let parts = by_head(dqkv, [p.batch as usize, call.queries, 3 * call.heads, call.width])?;
+    let mut parts = parts.into_iter();
+    let mut tasks = room((p.batch as usize).saturating_mul(call.heads))?;
+    for _ in 0..p.batch {
+        let [q, k, v] = [0; 3].map(|_| parts.by_ref().take(call.heads).collect::<Vec<_>>());
+        tasks.extend(
+            q.into_iter()
+                .zip(k)
+                .zip(v)
+                .map(|((q, dk), dv)| Task { dq: vec![q], dk, dv }),
+        );
+    }
+    try_chunks_mut(&mut tasks, 1, call.parallel, |i, task| {
+        call.backward(slopes, i / call.heads, i % call.heads, &mut task[0])
     })
 }

@@ -16,12 +16,32 @@ use crate::dispatch::float;
 use crate::gemm::Gemm;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
 use kiln_core::{Buffer, Float, Result, checks};
 
+/// True if neither masks nor dropout change the weights, which the loops of packed operands know nothing of.
+fn plain(p: &AttentionParams, masks: &AttentionMasks<'_, CpuBuffer>) -> bool {
+    masks.mask.is_none() && masks.bias.is_none() && p.drop == 0.0
+}
+
 impl AttentionOps for Cpu {
-    fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
-        checks::attention(self, p, qkv, y, lse)?;
+    fn attention(
+        &self,
+        p: &AttentionParams,
+        qkv: &CpuBuffer,
+        masks: AttentionMasks<'_, CpuBuffer>,
+        y: &mut CpuBuffer,
+        lse: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::attention(self, p, qkv, masks, y, lse)?;
+        if !plain(p, &masks) {
+            return float!(qkv.dtype(), T => {
+                let qkv = Upcast::new::<T>(self, qkv)?;
+                let given = dot_product::Given::packed(p, qkv.slice(), masks);
+                let lse = lse.as_mut_slice::<<T as Float>::Acc>();
+                write_upcast::<T>(self, y, |y| dot_product::forward(self, Gemm::kernels(), &p.apart(), given, y, lse))
+            });
+        }
         if halves::is_supported(qkv.dtype(), p) {
             return halves::forward(self, p, qkv.as_slice(), y.as_mut_slice(), lse.as_mut_slice());
         }
@@ -36,12 +56,26 @@ impl AttentionOps for Cpu {
         &self,
         p: &AttentionParams,
         qkv: &CpuBuffer,
+        masks: AttentionMasks<'_, CpuBuffer>,
         y: &CpuBuffer,
         lse: &CpuBuffer,
         g: &CpuBuffer,
         dqkv: &mut CpuBuffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, y, lse, g, dqkv)?;
+        checks::attention_grad(self, p, qkv, masks, y, lse, g, dqkv)?;
+        if !plain(p, &masks) {
+            return float!(qkv.dtype(), T => {
+                let (qkv, g) = (Upcast::new::<T>(self, qkv)?, Upcast::new::<T>(self, g)?);
+                let given = dot_product::Given::packed(p, qkv.slice(), masks);
+                let slopes = dot_product::Slopes {
+                    lse: lse.as_slice(),
+                    g: g.slice(),
+                };
+                write_upcast::<T>(self, dqkv, |dqkv| {
+                    dot_product::packed_backward(self, Gemm::kernels(), &p.apart(), given, &slopes, dqkv)
+                })
+            });
+        }
         if halves::is_supported(qkv.dtype(), p) {
             let given = halves::Given {
                 qkv: qkv.as_slice(),
@@ -76,8 +110,8 @@ impl AttentionOps for Cpu {
                 q: q.slice(),
                 k: k.slice(),
                 v: v.slice(),
-                mask: x.mask.map(CpuBuffer::as_slice),
-                bias: x.bias.map(CpuBuffer::as_slice),
+                masks: dot_product::Masks::new(x.masks),
+                packed: false,
             };
             let lse = lse.as_mut_slice::<<T as Float>::Acc>();
             write_upcast::<T>(self, y, |y| dot_product::forward(self, Gemm::kernels(), p, given, y, lse))
@@ -103,8 +137,8 @@ impl AttentionOps for Cpu {
                 q: q.slice(),
                 k: k.slice(),
                 v: v.slice(),
-                mask: x.mask.map(CpuBuffer::as_slice),
-                bias: x.bias.map(CpuBuffer::as_slice),
+                masks: dot_product::Masks::new(x.masks),
+                packed: false,
             };
             let slopes = dot_product::Slopes {
                 lse: lse.as_slice(),

@@ -6,7 +6,7 @@ use crate::scalar::Scalar;
 use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer};
 use half::bf16;
-use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::ops::{AttentionMasks, AttentionOps, AttentionParams};
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{Buffer, DType, Runtime, Shape};
 use proptest::prelude::*;
@@ -279,7 +279,8 @@ fn halves_round_once() {
         let mut rounded = cpu.alloc(DType::BF16, qkv.len()).unwrap();
         cpu.cast(&qkv, &mut rounded).unwrap();
         cpu.cast(&rounded, &mut x).unwrap();
-        cpu.attention(&p, &x, &mut y, &mut lse).unwrap();
+        cpu.attention(&p, &x, AttentionMasks::default(), &mut y, &mut lse)
+            .unwrap();
         let mut wide = cpu.alloc(DType::F32, y.len()).unwrap();
         cpu.cast(&y, &mut wide).unwrap();
         wide.as_slice::<f32>().to_vec()

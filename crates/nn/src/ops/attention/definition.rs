@@ -1,6 +1,7 @@
 //! The definition of attention of separate queries, keys and values in other ops.
 
 use super::options::AttentionOptions;
+use crate::ops::random::drop_at;
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};
 
@@ -9,7 +10,7 @@ pub(super) fn composed<B: Backend>([q, k, v]: [&Tensor<B>; 3], options: &Attenti
     let (k, v) = (shared(q, k)?, shared(q, v)?);
     let wide = acc_dtype(q.dtype());
     if wide == q.dtype() {
-        return q.attention_weights(&k, options)?.matmul(&v);
+        return weights(q, &k, options)?.matmul(&v);
     }
     // Scores of halves would be rounded before the exponential.
     let bias = options.bias.map(|bias| bias.to_dtype(wide)).transpose()?;
@@ -17,8 +18,17 @@ pub(super) fn composed<B: Backend>([q, k, v]: [&Tensor<B>; 3], options: &Attenti
         bias: bias.as_ref(),
         ..*options
     };
-    let weights = q.to_dtype(wide)?.attention_weights(&k.to_dtype(wide)?, &options)?;
+    let weights = weights(&q.to_dtype(wide)?, &k.to_dtype(wide)?, &options)?;
     weights.matmul(&v.to_dtype(wide)?)?.to_dtype(q.dtype())
+}
+
+/// The weights of attention with their dropout.
+fn weights<B: Backend>(q: &Tensor<B>, k: &Tensor<B>, options: &AttentionOptions<'_, B>) -> Result<Tensor<B>> {
+    let weights = q.attention_weights(k, options)?;
+    match options.dropout {
+        Some(draw) => drop_at(&draw.params(weights.size())?, &draw.step, &weights),
+        None => Ok(weights),
+    }
 }
 
 /// Keys or values with a head for each of the queries.

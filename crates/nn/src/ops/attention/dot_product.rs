@@ -17,7 +17,7 @@ fn lowest(dtype: DType) -> f64 {
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
-    /// The weights of attention: the softmax over the keys of `scale·q·kᵀ + bias`, where a masked key has weight 0.
+    /// The weights of attention before dropout: the softmax over the keys of `scale·q·kᵀ + bias`, where a masked key has weight 0.
     /// Queries `[…, L, E]` and keys `[…, S, E]` give `[…, L, S]`.
     ///
     /// ```
@@ -65,7 +65,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Attention of queries `[…, L, E]` to keys `[…, S, E]` with values `[…, S, V]`, whose leading dimensions broadcast:
-    /// the sum of the values, weighted by [`Tensor::attention_weights`], `[…, L, V]`
+    /// the sum of the values, weighted by [`Tensor::attention_weights`] and with their dropout, `[…, L, V]`
     /// (`torch.nn.functional.scaled_dot_product_attention`; Vaswani et al., "Attention Is All You Need", 2017). Keys and values may
     /// have fewer heads, `[…, K, S, E]` for queries `[…, H, L, E]` with K a divisor of H: neighbouring heads of the queries share
     /// one (`enable_gqa`; Ainslie et al., "GQA", 2023).

@@ -4,22 +4,91 @@ use super::definition::composed;
 use super::options::AttentionOptions;
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::ops::reduce::acc_dtype;
-use crate::{Backend, Indices, Result, Tensor};
-use kiln_core::ops::{AttentionOperands, DotProductAttentionParams, Op};
+use crate::ops::residual::DropoutDraw;
+use crate::{Backend, DType, Indices, Result, Tensor};
+use kiln_core::ops::{AttentionMasks, AttentionOperands, DotProductAttentionParams, Op};
 
 pub(super) const OP: &str = "attention";
 
-fn operands<'a, B: Backend>(
-    [q, k, v]: [&'a Tensor<B>; 3],
-    mask: Option<&'a Indices<B>>,
-    bias: Option<&'a Tensor<B>>,
-) -> AttentionOperands<'a, B::Buffer> {
+/// What changes the weights of a call, kept for its gradient.
+#[derive(Clone)]
+pub(super) struct Masks<B: Backend> {
+    mask: Option<Indices<B>>,
+    bias: Option<Tensor<B>>,
+    dropout: Option<DropoutDraw<B>>,
+}
+
+impl<B: Backend> Masks<B> {
+    /// Those of `options`, and the strides of mask and bias and the dropout in `p`, whose scores are `[leading…, heads, queries, keys]`;
+    /// nothing if an op does not take them.
+    pub(super) fn new(
+        options: &AttentionOptions<'_, B>,
+        leading: &[usize],
+        wide: DType,
+        p: &mut DotProductAttentionParams,
+    ) -> Result<Option<Self>> {
+        if options.bias.is_some_and(Tensor::is_tracked) {
+            return Ok(None);
+        }
+        if let Some(mask) = options.mask {
+            let Some(strides) = strides(mask.shape().dims(), leading, p) else {
+                return Ok(None);
+            };
+            if mask.dtype() != DType::U8 {
+                return Ok(None);
+            }
+            p.mask = strides;
+        }
+        let bias = options.bias.map(|bias| bias.to_dtype(wide)).transpose()?;
+        if let Some(bias) = &bias {
+            let Some(strides) = strides(bias.shape().dims(), leading, p) else {
+                return Ok(None);
+            };
+            p.bias = strides;
+        }
+        let dropout = options.dropout.filter(|draw| draw.p != 0.0);
+        if let Some(draw) = dropout {
+            *p = p.dropout(&draw.params(p.rows() * p.keys as usize)?);
+        }
+        Ok(Some(Masks {
+            mask: options.mask.cloned(),
+            bias: bias.map(|bias| bias.detach()),
+            dropout: dropout.cloned(),
+        }))
+    }
+
+    /// The operands of the op.
+    pub(super) fn buffers(&self) -> AttentionMasks<'_, B::Buffer> {
+        AttentionMasks {
+            mask: self.mask.as_ref().map(Indices::buffer),
+            bias: self.bias.as_ref().map(Tensor::buffer),
+            step: self.dropout.as_ref().map(|draw| draw.step.buffer()),
+        }
+    }
+
+    /// The options that they were made of.
+    pub(super) fn options(&self, causal: u32, scale: f64) -> AttentionOptions<'_, B> {
+        AttentionOptions {
+            mask: self.mask.as_ref(),
+            bias: self.bias.as_ref(),
+            causal: causal == 1,
+            scale: Some(scale),
+            dropout: self.dropout.as_ref(),
+        }
+    }
+
+    /// True if they change nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.mask.is_none() && self.bias.is_none() && self.dropout.is_none()
+    }
+}
+
+fn operands<'a, B: Backend>([q, k, v]: [&'a Tensor<B>; 3], masks: &'a Masks<B>) -> AttentionOperands<'a, B::Buffer> {
     AttentionOperands {
         q: q.buffer(),
         k: k.buffer(),
         v: v.buffer(),
-        mask: mask.map(Indices::buffer),
-        bias: bias.map(Tensor::buffer),
+        masks: masks.buffers(),
     }
 }
 
@@ -28,20 +97,14 @@ struct DotProductAttention<B: Backend> {
     q: Tensor<B>,
     k: Tensor<B>,
     v: Tensor<B>,
-    mask: Option<Indices<B>>,
-    bias: Option<Tensor<B>>,
+    masks: Masks<B>,
     lse: B::Buffer,
 }
 
 impl<B: Backend> DotProductAttention<B> {
     /// The definition, of operands that lie as these do.
     fn composed(&self, x: &[Tensor<B>]) -> Result<Tensor<B>> {
-        let options = AttentionOptions {
-            mask: self.mask.as_ref(),
-            bias: self.bias.as_ref(),
-            causal: self.p.causal == 1,
-            scale: Some(self.p.scale),
-        };
+        let options = self.masks.options(self.p.causal, self.p.scale);
         if self.p.heads_first == 1 {
             return composed([&x[0], &x[1], &x[2]], &options);
         }
@@ -64,7 +127,7 @@ impl<B: Backend> Rule<B> for DotProductAttention<B> {
         let (backend, y, g) = (self.q.backend(), cx.output().buffer(), cx.grad.buffer());
         backend.dot_product_attention_grad(
             &self.p,
-            operands(inputs, self.mask.as_ref(), self.bias.as_ref()),
+            operands(inputs, &self.masks),
             y,
             &self.lse,
             g,
@@ -140,8 +203,7 @@ pub(super) fn attention<B: Backend>(
     options: &AttentionOptions<'_, B>,
 ) -> Result<Option<Tensor<B>>> {
     let dtype = q.dtype();
-    let tracked = options.bias.is_some_and(Tensor::is_tracked);
-    if !q.has_op(Op::DotProductAttention) || k.dtype() != dtype || v.dtype() != dtype || tracked {
+    if !q.has_op(Op::DotProductAttention) || k.dtype() != dtype || v.dtype() != dtype {
         return Ok(None);
     }
     let shapes = [q, k, v].map(|x| x.shape().dims());
@@ -153,36 +215,20 @@ pub(super) fn attention<B: Backend>(
         (true, _) => &[],
         (false, _) => &shapes[0][..1],
     };
-    if let Some(mask) = options.mask {
-        let Some(strides) = strides(mask.shape().dims(), leading, &p) else {
-            return Ok(None);
-        };
-        if mask.dtype() != crate::DType::U8 {
-            return Ok(None);
-        }
-        p.mask = strides;
-    }
     let wide = acc_dtype(dtype);
-    let bias = options.bias.map(|bias| bias.to_dtype(wide)).transpose()?;
-    if let Some(bias) = &bias {
-        let Some(strides) = strides(bias.shape().dims(), leading, &p) else {
-            return Ok(None);
-        };
-        p.bias = strides;
-    }
+    let Some(masks) = Masks::new(options, leading, wide, &mut p)? else {
+        return Ok(None);
+    };
     let backend = q.backend();
     let (mut y, mut lse) = (q.alloc_like(*q.shape())?, backend.alloc(wide, p.rows())?);
-    let (mask, bias) = (options.mask.cloned(), bias.map(|bias| bias.detach()));
-    let operands = operands([q, k, v], mask.as_ref(), bias.as_ref());
-    backend.dot_product_attention(&p, operands, &mut y, &mut lse)?;
+    backend.dot_product_attention(&p, operands([q, k, v], &masks), &mut y, &mut lse)?;
     let y = Tensor::from_buffer(backend, y, *q.shape());
     Ok(Some(y.record(OP, &[q, k, v], || DotProductAttention {
         p,
         q: q.clone(),
         k: k.clone(),
         v: v.clone(),
-        mask,
-        bias,
+        masks,
         lse,
     })))
 }

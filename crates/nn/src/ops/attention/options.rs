@@ -1,5 +1,6 @@
 //! The options of attention.
 
+use crate::ops::residual::DropoutDraw;
 use crate::{Backend, Indices, Tensor};
 
 /// The keys that a query attends to, and how its scores are scaled. By default every query attends to every key.
@@ -22,6 +23,9 @@ pub struct AttentionOptions<'a, B: Backend> {
     pub causal: bool,
     /// The factor of the products of queries and keys; 1/√E if it is `None`.
     pub scale: Option<f64>,
+    /// Dropout of the weights (`dropout_p`): each is 0 or divided by 1 − p, by the numbers that [`Tensor::dropout_at`] draws for an
+    /// array of all of them.
+    pub dropout: Option<&'a DropoutDraw<B>>,
 }
 
 impl<'a, B: Backend> AttentionOptions<'a, B> {
@@ -68,6 +72,7 @@ impl<B: Backend> Default for AttentionOptions<'_, B> {
             bias: None,
             causal: false,
             scale: None,
+            dropout: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
 use kiln_core::Backend;
-use kiln_core::DType::{F32, U8};
+use kiln_core::DType::{F32, I32, U8};
 use kiln_core::ops::*;
 
 pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
@@ -111,19 +111,51 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
     let attention = |call: Call<B>| {
         call.free(field!(AttentionParams, scale))
             .small(field!(AttentionParams, causal))
-            .free(field!(AttentionParams, pad))
+            .free(field!(AttentionParams, drop))
+            .free(field!(AttentionParams, seed))
+            .free(field!(AttentionParams, stream))
     };
-    all.push(attention(call(
+    let free = |call: Call<B>| {
+        call.free(field!(AttentionParams, mask))
+            .free(field!(AttentionParams, bias))
+    };
+    all.push(free(attention(call(
         "attention",
         p,
         [(F32, 144), (F32, 48), (F32, 12)],
-        |on: &B, p, [x, y, l]| on.attention(p, x, y, l),
-    )));
-    all.push(attention(call(
+        |on: &B, p, [x, y, l]| on.attention(p, x, AttentionMasks::default(), y, l),
+    ))));
+    all.push(free(attention(call(
         "attention_grad",
-        p,
-        [(F32, 144), (F32, 48), (F32, 12), (F32, 48), (F32, 144)],
-        |on: &B, p, [x, y, l, g, dx]| on.attention_grad(p, x, y, l, g, dx),
+        AttentionParams { drop: 0.25, ..p },
+        [(F32, 144), (I32, 1), (F32, 48), (F32, 12), (F32, 48), (F32, 144)],
+        |on: &B, p, [x, step, y, l, g, dx]| {
+            let masks = AttentionMasks {
+                step: Some(&*step),
+                ..AttentionMasks::default()
+            };
+            on.attention_grad(p, x, masks, y, l, g, dx)
+        },
+    ))));
+    let full = DotProductAttentionParams::strides([2, 2, 3, 3]);
+    let masked = AttentionParams {
+        mask: full,
+        bias: full,
+        drop: 0.25,
+        ..p
+    };
+    all.push(attention(call(
+        "attention",
+        masked,
+        [(F32, 144), (U8, 36), (F32, 36), (I32, 1), (F32, 48), (F32, 12)],
+        |on: &B, p, [x, mask, bias, step, y, l]| {
+            let masks = AttentionMasks {
+                mask: Some(&*mask),
+                bias: Some(&*bias),
+                step: Some(&*step),
+            };
+            on.attention(p, x, masks, y, l)
+        },
     )));
     all.extend(apart());
     all
@@ -142,6 +174,10 @@ fn apart<B: Backend>() -> Vec<Call<B>> {
     };
     let fields = |call: Call<B>| {
         call.free(field!(DotProductAttentionParams, scale))
+            .free(field!(DotProductAttentionParams, drop))
+            .free(field!(DotProductAttentionParams, seed))
+            .free(field!(DotProductAttentionParams, stream))
+            .free(field!(DotProductAttentionParams, pad))
             .small(field!(DotProductAttentionParams, causal))
             .small(field!(DotProductAttentionParams, heads_first))
     };
@@ -161,12 +197,17 @@ fn apart<B: Backend>() -> Vec<Call<B>> {
                 (F32, k),
                 (U8, scores),
                 (F32, scores),
+                (I32, 1),
                 (F32, q),
                 (F32, rows),
             ],
-            |on: &B, p, [q, k, v, mask, bias, y, l]| {
-                let (mask, bias) = (Some(&*mask), Some(&*bias));
-                on.dot_product_attention(p, AttentionOperands { q, k, v, mask, bias }, y, l)
+            |on: &B, p, [q, k, v, mask, bias, step, y, l]| {
+                let masks = AttentionMasks {
+                    mask: Some(&*mask),
+                    bias: Some(&*bias),
+                    step: Some(&*step),
+                };
+                on.dot_product_attention(p, AttentionOperands { q, k, v, masks }, y, l)
             },
         )),
         unmasked(call(
@@ -184,8 +225,8 @@ fn apart<B: Backend>() -> Vec<Call<B>> {
                 (F32, k),
             ],
             |on: &B, p, [q, k, v, y, l, g, dq, dk, dv]| {
-                let (mask, bias) = (None, None);
-                on.dot_product_attention_grad(p, AttentionOperands { q, k, v, mask, bias }, y, l, g, dq, dk, dv)
+                let masks = AttentionMasks::default();
+                on.dot_product_attention_grad(p, AttentionOperands { q, k, v, masks }, y, l, g, dq, dk, dv)
             },
         )),
     ]

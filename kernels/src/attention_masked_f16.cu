@@ -1,0 +1,15 @@
+// Attention of f16 on tensor cores with a bias or any mask, with or without dropout: attention_tensor.cuh.
+#include "attention_tensor_grad.cuh"
+
+ATTENTION_TENSOR(masked, 32, f16, f16, 2, 32, 2, true, false)
+ATTENTION_TENSOR(masked, 64, f16, f16, 2, 32, 4, true, false)
+ATTENTION_TENSOR(masked, 128, f16, f16, 1, 32, 0, true, false)
+ATTENTION_TENSOR(masked, 256, f16, f16, 1, 32, 0, true, false)
+ATTENTION_KEY_GRAD(masked_, 32, f16, f16, 32, 1, 64, 2, 2, true, false)
+ATTENTION_KEY_GRAD(masked_, 64, f16, f16, 64, 1, 64, 4, 4, true, false)
+ATTENTION_KEY_GRAD(masked_, 128, f16, f16, 128, 1, 32, 0, 0, true, false)
+ATTENTION_KEY_GRAD(masked_, 256, f16, f16, 128, 1, 16, 0, 0, true, false)
+ATTENTION_QUERY_GRAD(masked_, 32, f16, f16, 32, 1, 64, 2, true, false)
+ATTENTION_QUERY_GRAD(masked_, 64, f16, f16, 64, 1, 64, 4, true, false)
+ATTENTION_QUERY_GRAD(masked_, 128, f16, f16, 128, 1, 32, 0, true, false)
+ATTENTION_QUERY_GRAD(masked_, 256, f16, f16, 256, 1, 16, 0, true, false)
