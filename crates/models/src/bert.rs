@@ -7,7 +7,7 @@ use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear};
-use kiln_nn::{Activation, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+use kiln_nn::{Activation, AttentionOptions, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -65,7 +65,8 @@ pub struct BertConfig {
     pub width: usize,
     /// Elements between the two dense layers of a block.
     pub hidden: usize,
-    /// The probability that dropout zeroes an element of the embedding or of what a block adds to its input; 0 turns it off.
+    /// The probability that dropout zeroes an element of the embedding or of what a block adds to its input, or a weight of attention; 0
+    /// turns it off.
     pub dropout: f64,
 }
 
@@ -102,8 +103,7 @@ impl BertConfig {
 /// logits by the table of the tokens.
 ///
 /// Parameters have the names of `BertForPreTraining` of Hugging Face's transformers, without its classifier of pairs of sentences.
-/// The pooler, which masked tokens do not train, is frozen. Its weights of attention have no dropout: attention is one op that keeps
-/// no weights.
+/// The pooler, which masked tokens do not train, is frozen.
 #[derive(Clone, Debug, Module)]
 pub struct Bert<B: Backend> {
     bert: BertModel<B>,
@@ -157,6 +157,7 @@ pub struct BertSelfAttention<B: Backend> {
     query: Linear<B>,
     key: Linear<B>,
     value: Linear<B>,
+    dropout: Dropout<B>,
     heads: usize,
 }
 
@@ -244,6 +245,8 @@ impl<B: Backend> Bert<B> {
                         query: Linear::new(init, width, width)?,
                         key: Linear::new(init, width, width)?,
                         value: Linear::new(init, width, width)?,
+                        // Its own stream comes last, so that those of parameters are the same as without.
+                        dropout: embeddings.dropout.clone(),
                         heads: config.heads,
                     },
                     output: output(init, width)?,
@@ -268,6 +271,9 @@ impl<B: Backend> Bert<B> {
                 norm: norm(init, width)?,
             },
         };
+        for layer in &mut layer {
+            layer.attention.attend.dropout = Dropout::new(init, dropout)?;
+        }
         Ok(Bert {
             bert: BertModel {
                 embeddings,
@@ -318,7 +324,14 @@ impl<B: Backend> BertModel<B> {
     pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
             let layers = self.encoder.layer.iter();
-            let dropouts = layers.flat_map(|layer| [&layer.attention.output.dropout, &layer.output.dropout]);
+            let dropouts = layers.flat_map(|layer| {
+                let attention = &layer.attention;
+                [
+                    &attention.attend.dropout,
+                    &attention.output.dropout,
+                    &layer.output.dropout,
+                ]
+            });
             Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
             let mut x = self.embeddings.forward(ids, types)?;
             for layer in &self.encoder.layer {
@@ -384,7 +397,12 @@ impl<B: Backend> BertOutput<B> {
 
 impl<B: Backend> Layer<B> for BertSelfAttention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention(self.heads, false)
+        let dropout = self.dropout.draw()?;
+        let options = AttentionOptions {
+            dropout: dropout.as_ref(),
+            ..AttentionOptions::default()
+        };
+        Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention_with(self.heads, &options)
     }
 
     /// The two products of every head.

@@ -7,7 +7,9 @@ use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear, ResidualStream};
-use kiln_nn::{Activation, CrossEntropyOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
+use kiln_nn::{
+    Activation, AttentionOptions, CrossEntropyOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace,
+};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -60,7 +62,8 @@ pub struct Gpt2Config {
     pub heads: usize,
     /// Elements of the vector of a position; a multiple of the heads.
     pub width: usize,
-    /// The probability that dropout zeroes an element of the embedding or of what a block adds to its input; 0 turns it off.
+    /// The probability that dropout zeroes an element of the embedding or of what a block adds to its input, or a weight of attention; 0
+    /// turns it off.
     pub dropout: f64,
 }
 
@@ -98,7 +101,7 @@ impl Gpt2Config {
 /// `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
 ///
 /// Parameters have the names of `GPT2LMHeadModel` of Hugging Face's transformers, where the matrices of a block are `[in, out]` and
-/// here `[out, in]`. Its weights of attention have no dropout: attention is one op that keeps no weights.
+/// here `[out, in]`.
 #[derive(Clone, Debug, Module)]
 pub struct Gpt2<B: Backend> {
     transformer: Gpt2Transformer<B>,
@@ -129,6 +132,7 @@ pub struct Gpt2Block<B: Backend> {
 pub struct Gpt2Attention<B: Backend> {
     c_attn: Linear<B>,
     c_proj: Linear<B>,
+    attn_dropout: Dropout<B>,
     resid_dropout: Dropout<B>,
     heads: usize,
 }
@@ -189,6 +193,8 @@ impl<B: Backend> Gpt2<B> {
                 attn: Gpt2Attention {
                     c_attn: Linear::new(init, width, 3 * width)?,
                     c_proj: residual(init, width)?,
+                    // Its own stream comes last, so that those of parameters are the same as without.
+                    attn_dropout: drop.clone(),
                     resid_dropout: Dropout::new(init, dropout)?,
                     heads,
                 },
@@ -203,6 +209,9 @@ impl<B: Backend> Gpt2<B> {
             });
         }
         let ln_f = LayerNorm::new(init, &[width])?;
+        for block in &mut h {
+            block.attn.attn_dropout = Dropout::new(init, dropout)?;
+        }
         Ok(Gpt2 {
             transformer: Gpt2Transformer {
                 wte,
@@ -247,7 +256,10 @@ impl<B: Backend> Gpt2Transformer<B> {
         };
         trace::scope(self, ids, || {
             let blocks = self.h.iter();
-            let of_blocks = blocks.flat_map(|block| [&block.attn.resid_dropout, &block.mlp.dropout]);
+            let of_blocks = blocks.flat_map(|block| {
+                let attn = &block.attn;
+                [&attn.attn_dropout, &attn.resid_dropout, &block.mlp.dropout]
+            });
             Dropout::count_ahead(of_blocks.chain([&self.drop]))?;
             let positions = self.wpe.weight.narrow(0, 0, length)?;
             let x = self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)?;
@@ -298,7 +310,12 @@ impl<B: Backend> Layer<B> for Gpt2Block<B> {
 
 impl<B: Backend> Layer<B> for Gpt2Attention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.c_attn.forward(x)?.self_attention(self.heads, true)?;
+        let dropout = self.attn_dropout.draw()?;
+        let options = AttentionOptions {
+            dropout: dropout.as_ref(),
+            ..AttentionOptions::causal()
+        };
+        let y = self.c_attn.forward(x)?.self_attention_with(self.heads, &options)?;
         self.c_proj.forward(&y)
     }
 
