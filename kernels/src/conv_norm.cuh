@@ -11,6 +11,8 @@
 
 #include "conv_moments.cuh"
 
+#include <type_traits>
+
 // The norm. `more`, `y`, `scale` and `shift` may be null; of y it is read where the ReLU was positive, and without it x says so.
 template <typename T> struct NormRead {
     const T *x, *more, *y;
@@ -25,15 +27,83 @@ template <typename T> struct NormRead {
     }
 };
 
-// Four elements of each operand of a row, as they lie in memory.
-template <typename T> struct NormFour {
-    Few<T, 4> x, more, y;
+// The largest positive number that is zero as a T.
+template <typename T> constexpr float ROUNDS_TO_ZERO = 0.0f;
+template <> constexpr float ROUNDS_TO_ZERO<bf16> = 0x1p-134f;
+template <> constexpr float ROUNDS_TO_ZERO<f16> = 0x1p-25f;
 
-    __device__ __forceinline__ void load(const NormRead<T> &norm, u64 at) {
-        x = *reinterpret_cast<const Few<T, 4> *>(norm.x + at);
-        if (norm.more) more = *reinterpret_cast<const Few<T, 4> *>(norm.more + at);
-        if (norm.y) y = *reinterpret_cast<const Few<T, 4> *>(norm.y + at);
+// Four elements as they lie in memory. Halves are rounded two at once, and bf16 is widened by its bits: an instruction for each.
+template <typename T> struct NormFour {
+    static constexpr bool HALF = sizeof(T) == 2;
+    using Pair = typename std::conditional<std::is_same<T, f16>::value, __half2, __nv_bfloat162>::type;
+    typename WordOf<4 * sizeof(T)>::Word word;
+
+    static __device__ __forceinline__ u32 pair(float low, float high) {
+        Pair both;
+        if constexpr (std::is_same<T, f16>::value) both = __floats2half2_rn(low, high);
+        else both = __floats2bfloat162_rn(low, high);
+        u32 bits;
+        memcpy(&bits, &both, 4);
+        return bits;
     }
+    static __device__ __forceinline__ void widen(u32 bits, float &low, float &high) {
+        if constexpr (std::is_same<T, f16>::value) {
+            __half2 both;
+            memcpy(&both, &bits, 4);
+            low = __low2float(both);
+            high = __high2float(both);
+        } else {
+            low = __uint_as_float(bits << 16);
+            high = __uint_as_float(bits & 0xffff0000u);
+        }
+    }
+    __device__ __forceinline__ void load(const T *from) { word = *reinterpret_cast<const decltype(word) *>(from); }
+    __device__ __forceinline__ void store(T *to) const { WordOf<4 * sizeof(T)>::store(to, word); }
+    __device__ __forceinline__ void round(float x, float y, float z, float w) {
+        if constexpr (HALF) {
+            word.x = pair(x, y);
+            word.y = pair(z, w);
+        } else {
+            word = {__float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w)};
+        }
+    }
+    __device__ __forceinline__ void get(float (&v)[4]) const {
+        if constexpr (HALF) {
+            widen(word.x, v[0], v[1]);
+            widen(word.y, v[2], v[3]);
+        } else {
+            v[0] = __uint_as_float(word.x), v[1] = __uint_as_float(word.y);
+            v[2] = __uint_as_float(word.z), v[3] = __uint_as_float(word.w);
+        }
+    }
+};
+
+// What an operand is read from, and its bits: without the operand x is read in its place, which is in the cache, and all bits are set to
+// those of a number. So that no load depends on whether there is an operand.
+template <typename T> struct NormOperand {
+    const T *from;
+    u32 mask, bits;
+
+    __device__ __forceinline__ NormOperand(const T *operand, const T *x, float otherwise)
+        : from(operand ? operand : x), mask(operand ? ~0u : 0u), bits(0) {
+        if (operand) return;
+        if constexpr (sizeof(T) == 2) bits = NormFour<T>::pair(otherwise, otherwise);
+        else bits = __float_as_uint(otherwise);
+    }
+    __device__ __forceinline__ NormFour<T> of(NormFour<T> four) const {
+        four.word.x = (four.word.x & mask) | bits;
+        four.word.y = (four.word.y & mask) | bits;
+        if constexpr (sizeof(T) == 4) {
+            four.word.z = (four.word.z & mask) | bits;
+            four.word.w = (four.word.w & mask) | bits;
+        }
+        return four;
+    }
+};
+
+// A row of four columns: x, the other term, and what says where the ReLU was positive, y or x.
+template <typename T> struct NormRow {
+    NormFour<T> x, more, gate;
 };
 
 // The sums of n sets from[set, {dot, total}, channel].
@@ -99,29 +169,39 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
     const int mine = threadIdx.x / FOURS, column = threadIdx.x % FOURS * 4;
     const u32 c = columns + column;
     const bool inside = c < per, relu = p.activation != 0, again = relu && norm.y == nullptr;
-    float m[4] = {}, k[4] = {}, a[4] = {}, b[4] = {}, dot[4] = {}, total[4] = {};
+    float m[4] = {}, k[4] = {}, dot[4] = {}, total[4] = {};
+    // Another term of -0 changes no sum. The ReLU was positive where (gate − centre)·a + b, rounded, is: that is what the norm made of x, or
+    // y itself; without a ReLU the gate is 1.
+    const NormOperand<T> more(norm.more, norm.x, -0.0f), gate(again ? norm.x : norm.y, norm.x, 1.0f);
+    float centre[4] = {}, a[4] = {1.0f, 1.0f, 1.0f, 1.0f}, b[4] = {};
     if (inside) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const u32 channel = group * per + c + i;
             m[i] = norm.mean[channel];
             k[i] = norm.rstd[channel];
-            a[i] = norm.of_channel(norm.scale, channel, 1.0f) * k[i];
-            b[i] = norm.of_channel(norm.shift, channel, 0.0f);
+            if (again) {
+                centre[i] = m[i];
+                a[i] = norm.of_channel(norm.scale, channel, 1.0f) * k[i];
+                b[i] = norm.of_channel(norm.shift, channel, 0.0f);
+            }
         }
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < Tile::MS; ++i) {
-        NormFour<T> read[AHEAD];
+        NormRow<T> read[AHEAD];
         // Row n of this thread, counted within the block's 16 of every warp, and in the tile.
         auto row = [&](int n) { return mine + n * SHARES; };
         auto target = [&](int n) { return inside ? targets[row(n) / 16 * Tile::HEIGHT + 16 * i + row(n) % 16] : ~0ull; };
+        // Where there is no row, the first elements are read, and not used.
         auto load = [&](int from) {
 #pragma unroll
             for (int n = 0; n < AHEAD; ++n) {
-                const u64 to = target(from + n);
-                if (to != ~0ull) read[n].load(norm, to + c);
+                const u64 to = target(from + n), at = to == ~0ull ? 0 : to + c;
+                read[n].x.load(norm.x + at);
+                read[n].more.load(more.from + at);
+                read[n].gate.load(gate.from + at);
             }
         };
         load(0);
@@ -139,22 +219,27 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
             for (int n = 0; n < AHEAD; ++n) {
                 const u64 to = target(from + n);
                 if (to == ~0ull) continue;
-                const float *v = stage + row(from + n) * STRIDE + column;
-                Few<T, 4> out;
+                const float4 sum = *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column);
+                NormFour<T> out;
+                out.round(sum.x, sum.y, sum.z, sum.w);
+                float g[4], x[4], other[4], open[4];
+                out.get(g);
+                read[n].x.get(x);
+                more.of(read[n].more).get(other);
+                gate.of(read[n].gate).get(open);
 #pragma unroll
                 for (int q = 0; q < 4; ++q) {
-                    const float x = to_acc(read[n].x.v[q]);
-                    T stored = from_acc<T>(v[q]);
-                    if (norm.more) stored = from_acc<T>(to_acc(stored) + to_acc(read[n].more.v[q]));
-                    bool blocks = again && relu_blocks<T>(x, m[q], a[q], b[q]);
-                    if (norm.y) blocks = to_acc(read[n].y.v[q]) <= 0.0f;
-                    if (blocks) stored = from_acc<T>(0.0f);
-                    out.v[q] = stored;
-                    const float g = to_acc(stored);
-                    dot[q] += g * ((x - m[q]) * k[q]);
-                    total[q] += g;
+                    const bool blocks = normalised(open[q], centre[q], a[q], b[q]) <= ROUNDS_TO_ZERO<T>;
+                    g[q] = blocks ? 0.0f : g[q] + other[q];
                 }
-                *reinterpret_cast<Few<T, 4> *>(d + to + c) = out;
+                out.round(g[0], g[1], g[2], g[3]);
+                out.get(g);
+                out.store(d + to + c);
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    dot[q] += g[q] * ((x[q] - m[q]) * k[q]);
+                    total[q] += g[q];
+                }
             }
         }
         __syncthreads();
