@@ -116,7 +116,8 @@ ops! {
         ConvMaxPool = "conv_max_pool",
         /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too
         GroupNorm = "group_norm",
-        /// [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm), and its gradient
+        /// [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm), its result again
+        /// [`NormOps::batch_norm_apply`](crate::ops::NormOps::batch_norm_apply), and its gradient
         /// [`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad)
         BatchNorm = "batch_norm",
         /// [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval)

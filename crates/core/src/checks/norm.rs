@@ -93,6 +93,34 @@ pub fn batch_norm_eval<R: Runtime>(
     of.may_hold("residual", residual, x.dtype(), sizes[0])
 }
 
+/// Checks [`NormOps::batch_norm_apply`](crate::ops::NormOps::batch_norm_apply).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm_apply<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    x: &R::Buffer,
+    residual: Option<&R::Buffer>,
+    scale: Option<&R::Buffer>,
+    shift: Option<&R::Buffer>,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+    y: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm_apply");
+    of.flag("relu", p.relu)?;
+    let buffers = Buffers {
+        tensors: [("x", x), ("y", y)],
+        channels: [("scale", scale), ("shift", shift)],
+        statistics: [("mean", mean), ("rstd", rstd)],
+        mixed: true,
+    };
+    let sizes = batch(&of, p)?;
+    buffers.check(&of, p.eps, sizes)?;
+    of.may_hold("residual", residual, x.dtype(), sizes[0])
+}
+
 /// Checks [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm).
 ///
 /// # Errors

@@ -330,6 +330,22 @@ pub trait NormOps: Runtime {
         self.unsupported(Op::BatchNorm)
     }
 
+    /// Computes the result of [`NormOps::batch_norm`] again, with its bits, from the statistics that it has returned.
+    fn batch_norm_apply(
+        &self,
+        p: &BatchNormParams,
+        x: &Self::Buffer,
+        residual: Option<&Self::Buffer>,
+        scale: Option<&Self::Buffer>,
+        shift: Option<&Self::Buffer>,
+        mean: &Self::Buffer,
+        rstd: &Self::Buffer,
+        y: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, residual, scale, shift, mean, rstd, y);
+        self.unsupported(Op::BatchNorm)
+    }
+
     /// Computes the gradient of [`NormOps::batch_norm`] from that of its result, `g`, or `g + more` where the result was used twice.
     /// `dr` is that sum, zero where `y ≤ 0` if the result is that of a ReLU; `dx`, `dscale` and `dshift` are those of
     /// [`NormOps::group_norm_grad`] for `dr`.

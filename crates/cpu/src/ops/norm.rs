@@ -140,6 +140,27 @@ impl NormOps for Cpu {
         Ok(())
     }
 
+    fn batch_norm_apply(
+        &self,
+        p: &BatchNormParams,
+        x: &CpuBuffer,
+        residual: Option<&CpuBuffer>,
+        scale: Option<&CpuBuffer>,
+        shift: Option<&CpuBuffer>,
+        mean: &CpuBuffer,
+        rstd: &CpuBuffer,
+        y: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::batch_norm_apply(self, p, x, residual, scale, shift, mean, rstd, y)?;
+        float!(x.dtype(), T => {
+            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
+            let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let behind = Behind { residual: residual.map(|r| r.as_slice::<T>()), relu: p.relu == 1 };
+            let (affine, x, c) = ((scale.slice(), shift.slice()), x.as_slice::<T>(), p.channels as usize);
+            batch::normalise(self, c, x, (affine, behind), mean.as_slice(), rstd.as_slice(), y.as_mut_slice::<T>())
+        })
+    }
+
     fn batch_norm_grad(
         &self,
         p: &BatchNormParams,

@@ -459,20 +459,7 @@ impl NormOps for Cuda {
         y: &mut CudaBuffer,
     ) -> Result<()> {
         checks::batch_norm_eval(self, p, x, residual, scale, shift, mean, var, y)?;
-        let p = with_affine(&columns_of(p), scale.or(shift));
-        let tiles = self.tiles(&p, x.dtype())?;
-        let args = [
-            Arg::value(&p),
-            Arg::value(&tiles.cut),
-            x.arg(),
-            maybe(residual),
-            maybe(scale),
-            maybe(shift),
-            mean.arg(),
-            var.arg(),
-            y.out(),
-        ];
-        self.launch(instance(&columns::NORM_EVAL, x.dtype()), tiles.geometry, &args)
+        self.norm_of_given(&columns::NORM_EVAL, p, x, residual, (scale, shift), (mean, var), y)
     }
 
     fn batch_norm(
@@ -496,6 +483,21 @@ impl NormOps for Cuda {
         };
         let p = columns_of(&p.batch_norm());
         self.norm_columns(&p, x, (scale, shift), y, (mean, rstd), of)
+    }
+
+    fn batch_norm_apply(
+        &self,
+        p: &BatchNormParams,
+        x: &CudaBuffer,
+        residual: Option<&CudaBuffer>,
+        scale: Option<&CudaBuffer>,
+        shift: Option<&CudaBuffer>,
+        mean: &CudaBuffer,
+        rstd: &CudaBuffer,
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::batch_norm_apply(self, p, x, residual, scale, shift, mean, rstd, y)?;
+        self.norm_of_given(&columns::NORM_APPLY, p, x, residual, (scale, shift), (mean, rstd), y)
     }
 
     fn batch_norm_grad(

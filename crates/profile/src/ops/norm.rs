@@ -49,6 +49,25 @@ impl<B: Backend> NormOps for Profiled<B> {
         })
     }
 
+    fn batch_norm_apply(
+        &self,
+        p: &BatchNormParams,
+        x: &B::Buffer,
+        residual: Option<&B::Buffer>,
+        scale: Option<&B::Buffer>,
+        shift: Option<&B::Buffer>,
+        mean: &B::Buffer,
+        rstd: &B::Buffer,
+        y: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::batch_norm_apply(self, p, x, residual, scale, shift, mean, rstd, y)?;
+        let tensors = bytes(x) + optional(residual) + bytes(y);
+        let cost = moved(tensors + optional(scale) + optional(shift) + bytes(mean) + bytes(rstd));
+        self.op("batch_norm_apply", cost, elements(y), |b| {
+            b.batch_norm_apply(p, x, residual, scale, shift, mean, rstd, y)
+        })
+    }
+
     fn batch_norm_grad(
         &self,
         p: &BatchNormParams,

@@ -235,7 +235,7 @@ fn moments<A: Real>(x: &[A], c: usize, mean: &mut [A], m2: &mut [A]) {
 }
 
 /// `y = (x − mean)·rstd·scale + shift` for each column, and what is behind.
-fn normalise<T: Stored<Acc = A>, A: Real>(
+pub(super) fn normalise<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     c: usize,
     x: &[T],

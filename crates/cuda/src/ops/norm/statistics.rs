@@ -1,13 +1,13 @@
-//! The statistics of columns.
+//! The statistics of columns, and norms whose statistics are given.
 
-use super::{M2, Tiles, striding};
+use super::{Affine, M2, Tiles, columns_of, striding, with_affine};
 use crate::buffer::maybe;
 use crate::ops::instance;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::GroupNormParams;
+use kiln_core::ops::{BatchNormParams, GroupNormParams};
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::Arg;
-use kiln_kernels::norm as columns;
+use kiln_kernels::{PerFloat, norm as columns};
 
 impl Cuda {
     /// The statistics of `groups` groups: the mean and rstd (with `M2` the sums of squared deviations, behind the means), the running
@@ -54,5 +54,32 @@ impl Cuda {
         let (tiles, none) = (self.tiles(&p, x.dtype())?, maybe(None));
         let to = [moments.out(), none, none, none, none, Arg::value(&0.0f64)];
         self.norm_statistics(&p, &tiles, x, channels, to)
+    }
+
+    /// A batch norm with given statistics, by one of two kernels that read the same parameters.
+    pub(super) fn norm_of_given(
+        &self,
+        kernels: &PerFloat,
+        p: &BatchNormParams,
+        x: &CudaBuffer,
+        residual: Option<&CudaBuffer>,
+        (scale, shift): Affine<'_>,
+        (mean, second): (&CudaBuffer, &CudaBuffer),
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        let p = with_affine(&columns_of(p), scale.or(shift));
+        let tiles = self.tiles(&p, x.dtype())?;
+        let args = [
+            Arg::value(&p),
+            Arg::value(&tiles.cut),
+            x.arg(),
+            maybe(residual),
+            maybe(scale),
+            maybe(shift),
+            mean.arg(),
+            second.arg(),
+            y.out(),
+        ];
+        self.launch(instance(kernels, x.dtype()), tiles.geometry, &args)
     }
 }

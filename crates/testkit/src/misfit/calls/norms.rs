@@ -85,6 +85,12 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
             [t, t, c, c, s, s, t],
             |on: &B, p, [x, r, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(r), Some(w), Some(b), m, v, y),
         )),
+        of_batch(call(
+            "batch_norm_apply",
+            batch,
+            [t, t, c, c, s, s, t],
+            |on: &B, p, [x, r, w, b, m, rstd, y]| on.batch_norm_apply(p, x, Some(r), Some(w), Some(b), m, rstd, y),
+        )),
         call(
             "batch_norm",
             train,
