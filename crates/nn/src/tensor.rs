@@ -12,6 +12,7 @@ mod recompute;
 mod values;
 mod watched;
 
+pub(crate) use recompute::Reader;
 pub(crate) use values::{require_float, same_dtype};
 
 use crate::array::Array;
@@ -293,9 +294,16 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// The op's result again, from what the rule has saved, with the bits that it had; `None` for a rule that does not save all of its
-    /// inputs, or whose op is worth more than the memory of its result.
-    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
+    /// A function that computes the op's result again, with the bits that it had, from what the rule has saved and from the output of the
+    /// node of [`recomputed_from`](Rule::recomputed_from), if it names one; `None` for a rule that does not save all of its inputs, or
+    /// whose op is worth more than the memory of its result. Such a rule's output is not kept for the rule either: it is computed again
+    /// where the rule [reads it](Rule::saves_output).
+    fn recompute(&self) -> Option<Recompute<'_, B>> {
+        None
+    }
+
+    /// The node whose output [`recompute`](Rule::recompute) wants, itself computed again, as in a chain of residual blocks.
+    fn recomputed_from(&self) -> Option<&Arc<Node<B>>> {
         None
     }
 
@@ -320,6 +328,9 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         None
     }
 }
+
+/// A function that computes an op's result again: [`Rule::recompute`].
+pub type Recompute<'a, B> = Box<dyn Fn(Option<&Tensor<B>>) -> Result<Tensor<B>> + 'a>;
 
 /// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
 ///
@@ -438,6 +449,14 @@ pub struct Node<B: Backend> {
     /// How many times ops read the tensor.
     readers: AtomicUsize,
     saved: Mutex<Option<Arc<Saved<B>>>>,
+    again: Mutex<Again<B>>,
+}
+
+/// The output of a node that has been computed again, until its last reader has read it.
+struct Again<B: Backend> {
+    value: Option<Tensor<B>>,
+    /// How many rules of other nodes read it.
+    readers: usize,
 }
 
 fn next_id() -> NodeId {

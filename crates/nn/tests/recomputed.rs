@@ -3,7 +3,7 @@
 use kiln_core::Runtime;
 use kiln_cpu::Cpu;
 use kiln_nn::autograd::{grad, recompute_activations};
-use kiln_nn::layers::{Dropout, Gelu, LayerNorm, Linear, ResidualStream};
+use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Gelu, LayerNorm, Linear, ResidualStream};
 use kiln_nn::{Activation, Backend, DType, Init, Layer, Module, Result, Rng, Tensor, autocast};
 
 #[derive(Module)]
@@ -94,5 +94,93 @@ fn the_result_is_not_kept() -> Result<()> {
         Ok(cpu.memory().live)
     };
     assert_eq!(held(false)? - held(true)?, 64 * 256 * 4);
+    Ok(())
+}
+
+/// A chain of residual blocks, `y = relu(bn(x) + x)`, with a convolution of 1×1 before each norm.
+#[derive(Module)]
+struct Chain<B: Backend> {
+    blocks: Vec<Residual<B>>,
+}
+
+#[derive(Module)]
+struct Residual<B: Backend> {
+    conv: Conv2d<B>,
+    bn: BatchNorm<B>,
+}
+
+impl<B: Backend> Chain<B> {
+    fn new(backend: &B, blocks: usize, channels: usize) -> Result<Self> {
+        let init = &mut Init::new(backend, 11);
+        let block = |_| {
+            let conv = Conv2d::builder(channels, channels, 1).bias(false).build(init)?;
+            let bn = BatchNorm::new(init, channels)?;
+            Ok(Residual { conv, bn })
+        };
+        let blocks = (0..blocks).map(block).collect::<Result<_>>()?;
+        Ok(Chain { blocks })
+    }
+}
+
+impl<B: Backend> Layer<B> for Chain<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let block = |x: Tensor<B>, block: &Residual<B>| block.conv.forward_norm_relu(&block.bn, &x, Some(&x));
+        self.blocks.iter().try_fold(x.clone(), block)
+    }
+}
+
+/// A chain of any length is computed again in a loop: the bits are the same, and the stack is that of one block.
+#[test]
+fn long_chains_are_computed_in_a_loop() -> Result<()> {
+    let run = |again: bool| -> Result<Vec<f64>> {
+        let cpu = Cpu::poisoned();
+        let net = Chain::new(&cpu, 3000, 2)?;
+        let x = Tensor::randn(&cpu, &[3, 2, 1, 2], DType::F32, &mut Rng::new(5))?.requires_grad();
+        let loss = || net.forward(&x)?.square()?.sum(&[], false);
+        let loss = if again { recompute_activations(loss)? } else { loss()? };
+        loss.backward()?.get(&x).expect("it depends on x").to_f64()
+    };
+    let small = |again| {
+        let thread = std::thread::Builder::new().stack_size(512 << 10);
+        thread
+            .spawn(move || run(again))
+            .expect("a thread")
+            .join()
+            .expect("no overflow")
+    };
+    assert_eq!(small(true)?, small(false)?);
+    Ok(())
+}
+
+/// Of a chain of residual blocks the forward pass keeps the results of the convolutions alone.
+#[test]
+fn the_results_of_blocks_are_not_kept() -> Result<()> {
+    const BLOCKS: usize = 5;
+    let held = |again: bool| -> Result<usize> {
+        let cpu = Cpu::poisoned();
+        let net = Chain::new(&cpu, BLOCKS, 8)?;
+        let x = Tensor::randn(&cpu, &[8, 16, 16, 8], DType::F32, &mut Rng::new(5))?.requires_grad();
+        let y = || net.forward(&x)?.sum(&[], false);
+        let _y = if again { recompute_activations(y)? } else { y()? };
+        Ok(cpu.memory().live)
+    };
+    assert_eq!(held(false)? - held(true)?, BLOCKS * 8 * 16 * 16 * 8 * 4);
+    Ok(())
+}
+
+/// Gradients of gradients go through batch norms that are computed again.
+#[test]
+fn second_gradients_of_a_chain_are_the_same() -> Result<()> {
+    let second = |again: bool| -> Result<Vec<f64>> {
+        let cpu = Cpu::poisoned();
+        let net = Chain::new(&cpu, 3, 4)?;
+        let x = Tensor::randn(&cpu, &[3, 2, 2, 4], DType::F32, &mut Rng::new(5))?.requires_grad();
+        let y = || net.forward(&x)?.square()?.sum(&[], false);
+        let y = if again { recompute_activations(y)? } else { y()? };
+        let first = grad(&y, &[&x], None, true)?.remove(0).expect("it depends on x");
+        let found = grad(&first.square()?.sum(&[], false)?, &[&x], None, false)?.remove(0);
+        found.expect("it depends on x").to_f64()
+    };
+    assert_eq!(second(true)?, second(false)?);
     Ok(())
 }

@@ -114,8 +114,8 @@ pub struct TrainOptions {
     /// ([`checkpoint_layers`](kiln_nn::autograd::checkpoint_layers)). The run warns of layers that run and cannot be computed again
     /// ([`Warning::NotRecomputed`](crate::Warning::NotRecomputed)).
     pub recompute: Vec<NamePattern>,
-    /// True to compute norms and activations again in the backward pass that products read, instead of keeping them: less memory, a little
-    /// more time, the same results ([`recompute_activations`](kiln_nn::autograd::recompute_activations)).
+    /// True to compute norms and activations again in the backward pass that products and convolutions read, and the blocks of residual
+    /// networks with them, instead of keeping them: less memory, a little more time, the same results ([`recompute_activations`](kiln_nn::autograd::recompute_activations)).
     pub recompute_activations: bool,
     /// The norms of gradients that are measured.
     pub grad_norm: GradNorm,

@@ -234,7 +234,7 @@ pub(super) fn run<B: Backend>(
                 let last = || input.ends_with(pending.get(&input.id()).map_or(0, Sum::terms));
                 !target && !create_graph && !watch::is_on() && wanted(input) && last()
             });
-            let mut norm = summed.and_then(Node::norm);
+            let mut norm = summed.map(Node::norm).transpose()?.flatten();
             if let (Some(input), Some(_)) = (summed, &norm)
                 && let Some(others) = pending.get_mut(&input.id())
             {

@@ -21,7 +21,7 @@ mod sum;
 mod vjp;
 
 pub(crate) use crate::tensor::NormSums;
-pub use crate::tensor::{Node, NodeId, NormOfInput, Part, Rule, RuleContext, Slope};
+pub use crate::tensor::{Node, NodeId, NormOfInput, Part, Recompute, Rule, RuleContext, Slope};
 pub(crate) use autocast::{Cast, forget_cast};
 pub use autocast::{autocast, autocast_dtype};
 pub use backward::grad;
@@ -31,7 +31,7 @@ pub use gradients::Gradients;
 pub use kernel::{KernelInput, kernel};
 pub use mode::{is_grad_enabled, no_grad, with_grad};
 pub use recompute::{checkpoint_layers, checkpoint_layers_told, checkpointable};
-pub(crate) use saved_input::SavedInput;
 pub use saved_input::recompute_activations;
+pub(crate) use saved_input::{RecomputedFrom, SavedInput};
 pub(crate) use vjp::checkpoint_as;
 pub use vjp::{checkpoint, vjp};

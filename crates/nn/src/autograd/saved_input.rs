@@ -1,6 +1,6 @@
 //! Inputs of ops that are saved for the gradient, or computed again in the backward pass.
 
-use crate::tensor::Node;
+use crate::tensor::{Node, Reader};
 use crate::{Backend, Result, Shape, Tensor};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,8 +23,9 @@ impl Drop for Restore {
 /// computes it again, by one op, from what the norm or the activation has saved. Results have the same bits. See selective activation
 /// recomputation in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 ///
-/// It takes activations whose gradient reads their input, such as [`Tensor::gelu`], and layer norms of residual streams
-/// ([`Tensor::residual_norm`]).
+/// It takes activations whose gradient reads their input, such as [`Tensor::gelu`], layer norms of residual streams
+/// ([`Tensor::residual_norm`]), and batch norms of the layer [`BatchNorm`](crate::layers::BatchNorm) in training, with the residual and
+/// the ReLU behind them: of a residual network the results of convolutions are kept, and its blocks are computed again in a chain.
 ///
 /// ```
 /// use kiln_nn::autograd::recompute_activations;
@@ -45,12 +46,17 @@ pub fn recompute_activations<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     f()
 }
 
+/// True inside of [`recompute_activations`].
+pub(crate) fn recomputes() -> bool {
+    ON.get()
+}
+
 /// An input that a rule reads.
 pub(crate) enum SavedInput<B: Backend> {
     Kept(Tensor<B>),
     /// The result of a node that can compute it again, under this shape, and the node of the input itself.
     Again {
-        of: Arc<Node<B>>,
+        of: Reader<B>,
         shape: Shape,
         node: Arc<Node<B>>,
     },
@@ -59,14 +65,12 @@ pub(crate) enum SavedInput<B: Backend> {
 impl<B: Backend> SavedInput<B> {
     /// `x` for the rule of an op that reads it.
     pub(crate) fn new(x: &Tensor<B>) -> Self {
-        match x.node().filter(|_| ON.get()) {
-            Some(node) => match node.recomputed_by() {
-                Some(of) => SavedInput::Again {
-                    of,
-                    shape: *x.shape(),
-                    node: node.clone(),
-                },
-                None => SavedInput::Kept(x.clone()),
+        let node = x.node().filter(|_| recomputes());
+        match node.and_then(|node| Some((node, node.recomputed_by()?))) {
+            Some((node, of)) => SavedInput::Again {
+                of: Reader::new(of),
+                shape: *x.shape(),
+                node: node.clone(),
             },
             None => SavedInput::Kept(x.clone()),
         }
@@ -83,7 +87,46 @@ impl<B: Backend> SavedInput<B> {
     pub(crate) fn tensor(&self) -> Result<Tensor<B>> {
         match self {
             SavedInput::Kept(x) => Ok(x.clone()),
-            SavedInput::Again { of, shape, node } => Ok(of.recompute()?.with(*shape, Some(node.clone()))),
+            SavedInput::Again { of, shape, node } => Ok(of.read()?.with(*shape, Some(node.clone()))),
+        }
+    }
+}
+
+/// An input that a rule reads only to compute its output again.
+pub(crate) enum RecomputedFrom<B: Backend> {
+    Kept(Tensor<B>),
+    /// The node that can compute it again, up to its shape.
+    Again(Arc<Node<B>>),
+}
+
+impl<B: Backend> RecomputedFrom<B> {
+    /// `x` for the rule of an op that may compute its output again; `None` if it will not.
+    pub(crate) fn new(x: &Tensor<B>) -> Option<Self> {
+        let of = || x.node().and_then(|node| node.recomputed_by());
+        recomputes().then(|| of().map_or_else(|| Self::Kept(x.clone()), Self::Again))
+    }
+
+    /// The node, if the input is computed again.
+    pub(crate) fn node(&self) -> Option<&Arc<Node<B>>> {
+        match self {
+            Self::Kept(_) => None,
+            Self::Again(node) => Some(node),
+        }
+    }
+
+    /// The input, computed again if it was not kept; untracked.
+    pub(crate) fn read(&self) -> Result<Tensor<B>> {
+        match self {
+            Self::Kept(x) => Ok(x.detach()),
+            Self::Again(node) => node.computed_again(),
+        }
+    }
+
+    /// The input: the one that was kept, or what the node has computed.
+    pub(crate) fn tensor<'a>(&'a self, again: Option<&'a Tensor<B>>) -> Option<&'a Tensor<B>> {
+        match self {
+            Self::Kept(x) => Some(x),
+            Self::Again(_) => again,
         }
     }
 }

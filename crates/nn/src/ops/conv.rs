@@ -6,7 +6,7 @@
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
 use super::reduce::acc_dtype;
-use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, Slope};
+use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, SavedInput, Slope, is_grad_enabled};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvNormGrads, ConvParams, Op, Window};
@@ -65,7 +65,7 @@ impl<B: Backend> Tensor<B> {
         let inputs = [self, w, bias.unwrap_or(w)];
         let y = y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Conv {
             form,
-            x: self.clone(),
+            x: SavedInput::new(self),
             w: w.clone(),
             bias: bias.is_some(),
             fused,
@@ -217,7 +217,7 @@ impl Form {
     fn recorded<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>, y: B::Buffer) -> Tensor<B> {
         Tensor::from_buffer(x.backend(), y, self.y).record(op, &[x, w], || Conv {
             form: self,
-            x: x.clone(),
+            x: SavedInput::new(x),
             w: w.clone(),
             bias: false,
             fused: Fused::new(Activation::None, [Some(x), Some(w), None]),
@@ -279,7 +279,7 @@ impl Form {
 
 struct Conv<B: Backend> {
     form: Form,
-    x: Tensor<B>,
+    x: SavedInput<B>,
     w: Tensor<B>,
     bias: bool,
     fused: Fused,
@@ -296,8 +296,12 @@ impl<B: Backend> Rule<B> for Conv<B> {
             }
             None => self.form.data_grad("conv_data_grad", &g, &self.w),
         };
-        let dw = || self.form.weight_grad("conv_weight_grad", &g, &self.x);
-        let mut grads = vec![cx.needs(0).then(dx).transpose()?, cx.needs(1).then(dw).transpose()?];
+        let dw = || self.form.weight_grad("conv_weight_grad", &g, &self.x.tensor()?);
+        // An input that was computed again does not lie beside its gradient.
+        let [first, later] = [!is_grad_enabled(), is_grad_enabled()].map(|turn| turn && cx.needs(1));
+        let first = first.then(dw).transpose()?;
+        let dx = cx.needs(0).then(dx).transpose()?;
+        let mut grads = vec![dx, first.or(later.then(dw).transpose()?)];
         if self.bias {
             grads.push(cx.needs(2).then(|| g.sum_to_size(&self.form.w[..1])).transpose()?);
         }
@@ -313,8 +317,8 @@ impl<B: Backend> Rule<B> for Conv<B> {
     }
 
     fn gives_norm_sums(&self) -> Option<usize> {
-        let (p, x) = (&self.form.p, &self.x);
-        let pays = x.has_op(Op::ConvNormGrad) && x.backend().conv_norm_grad_pays(p, x.dtype());
+        let (p, w) = (&self.form.p, &self.w);
+        let pays = w.has_op(Op::ConvNormGrad) && w.backend().conv_norm_grad_pays(p, w.dtype());
         pays.then_some(0)
     }
 }

@@ -4,11 +4,12 @@ mod average;
 mod divisor;
 
 use super::activation::mask_relu_grad;
-use crate::autograd::{Rule, RuleContext, is_grad_enabled};
+use crate::autograd::{Node, Recompute, RecomputedFrom, Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use average::Average;
 use kiln_core::DType;
 use kiln_core::ops::{Activation, AdaptivePoolParams, Op, PoolParams, Window, image_parts};
+use std::sync::Arc;
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -50,17 +51,17 @@ impl<B: Backend> Tensor<B> {
         const OP: &str = "max_pool";
         let (p, shape) = PoolParams::new(OP, self.shape(), window, ceil_mode, false)?;
         few_enough(OP, &p)?;
-        let mut y = self.alloc_like(shape)?;
-        let mut index = self.backend().alloc(DType::I32, shape.size())?;
-        self.backend().max_pool(&p, self.buffer(), &mut y, &mut index)?;
-        let winners = Winners {
-            p,
-            x: *self.shape(),
-            index: Indices::from_buffer(self.backend(), index, shape),
+        let (y, index) = pooled(&p, self, shape)?;
+        let x = *self.shape();
+        let again = RecomputedFrom::new(self).filter(|from| from.node().is_some());
+        let y = match again {
+            Some(from) => y.record(OP, &[self], || PickAgain { p, x, y: shape, from }),
+            None => {
+                let index = index.clone();
+                y.record(OP, &[self], || Pick(Winners { p, x, index }))
+            }
         };
-        let y = Tensor::from_buffer(self.backend(), y, shape);
-        let y = y.record(OP, &[self], || Pick(winners.clone()));
-        Ok((y, winners.index))
+        Ok((y, index))
     }
 
     /// The mean of each window (`torch.nn.functional.avg_pool1d`, `avg_pool2d`, `avg_pool3d`, channels-last):
@@ -189,6 +190,15 @@ pub(super) fn few_enough(op: &'static str, p: &PoolParams) -> Result<()> {
     Ok(())
 }
 
+/// The result of a max pooling and its indices, unrecorded.
+fn pooled<B: Backend>(p: &PoolParams, x: &Tensor<B>, shape: Shape) -> Result<(Tensor<B>, Indices<B>)> {
+    let backend = x.backend();
+    let (mut y, mut index) = (x.alloc_like(shape)?, backend.alloc(DType::I32, shape.size())?);
+    backend.max_pool(p, x.buffer(), &mut y, &mut index)?;
+    let index = Indices::from_buffer(backend, index, shape);
+    Ok((Tensor::from_buffer(backend, y, shape), index))
+}
+
 /// The element of `x` that each output of a max pooling took.
 struct Winners<B: Backend> {
     p: PoolParams,
@@ -298,6 +308,38 @@ impl<B: Backend> Rule<B> for Pick<B> {
 
     fn applies_slope(&self, f: Activation) -> Option<usize> {
         (f == Activation::Relu).then_some(0)
+    }
+}
+
+/// As [`Pick`] of an image that is computed again, and with it the result and the winners.
+struct PickAgain<B: Backend> {
+    p: PoolParams,
+    x: Shape,
+    y: Shape,
+    from: RecomputedFrom<B>,
+}
+
+impl<B: Backend> Rule<B> for PickAgain<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (y, index) = pooled(&self.p, &self.from.read()?, self.y)?;
+        let (p, x) = (self.p, self.x);
+        let relu = cx.slope().map(|_| &y);
+        Ok(vec![Some(Winners { p, x, index }.place(cx.grad, relu)?)])
+    }
+
+    fn applies_slope(&self, f: Activation) -> Option<usize> {
+        (f == Activation::Relu).then_some(0)
+    }
+
+    fn recompute(&self) -> Option<Recompute<'_, B>> {
+        Some(Box::new(|again| {
+            let x = self.from.tensor(again);
+            Ok(pooled(&self.p, x.ok_or(Error::GraphFreed { op: "max_pool" })?, self.y)?.0)
+        }))
+    }
+
+    fn recomputed_from(&self) -> Option<&Arc<Node<B>>> {
+        self.from.node()
     }
 }
 

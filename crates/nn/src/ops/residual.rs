@@ -5,7 +5,7 @@
 
 use super::random::drop_at;
 use super::reduce::acc_dtype;
-use crate::autograd::{Cast, Rule, RuleContext, autocast_dtype, is_grad_enabled, vjp};
+use crate::autograd::{Cast, Recompute, Rule, RuleContext, autocast_dtype, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Stream, Tensor};
 use kiln_core::ops::{Distribution, Op, RandomParams, ResidualParams};
@@ -140,8 +140,8 @@ impl<B: Backend> Rule<B> for Norm<B> {
         true
     }
 
-    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
-        Some(Box::new(|| {
+    fn recompute(&self) -> Option<Recompute<'_, B>> {
+        Some(Box::new(|_| {
             let (s, backend) = (&self.s, self.s.backend());
             let statistic = || backend.alloc(acc_dtype(s.dtype()), self.p.rows as usize);
             let (mut n, mut mean, mut rstd) = (backend.alloc(self.half, s.size())?, statistic()?, statistic()?);

@@ -1,6 +1,6 @@
 //! The nodes of the graph, and what they keep for the backward pass.
 
-use super::{Node, NodeId, NormSums, Ordered, Output, Part, Rule, RuleContext, Saved, Slope, Slopes, next_id};
+use super::{Again, Node, NodeId, NormSums, Ordered, Output, Part, Rule, RuleContext, Saved, Slope, Slopes, next_id};
 use crate::{Tensor, watch};
 use kiln_core::{Backend, DType, Result, Scope};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ impl<B: Backend> Node<B> {
             leaf: true,
             readers: AtomicUsize::new(0),
             saved: Mutex::new(None),
+            again: Again::default().into(),
         })
     }
 
@@ -35,7 +36,7 @@ impl<B: Backend> Node<B> {
         }
         let output = rule
             .saves_output()
-            .then(|| Output::new(output, rule.activation().is_none()));
+            .then(|| Output::new(output, rule.activation().is_none() && rule.recompute().is_none()));
         Arc::new(Node {
             id: next_id(),
             op,
@@ -43,6 +44,7 @@ impl<B: Backend> Node<B> {
             leaf: false,
             readers: AtomicUsize::new(0),
             saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
+            again: Again::default().into(),
         })
     }
 
@@ -75,9 +77,12 @@ impl<B: Backend> Node<B> {
         self.saved(true).is_some_and(|saved| saved.rule.adds_two_grads())
     }
 
-    /// Keeps the output's memory for the op's rule, if the rule reads it, even when every tensor over it is dropped.
+    /// Keeps the output's memory for the op's rule, if the rule reads it and cannot compute it again, even when every tensor over it is
+    /// dropped.
     pub(crate) fn hold_output(&self) {
-        if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
+        if let Some(saved) = self.saved(true)
+            && let Some(output) = saved.output.as_ref().filter(|_| saved.rule.recompute().is_none())
+        {
             output.hold();
         }
     }
@@ -137,7 +142,17 @@ impl<B: Backend> Saved<B> {
         needs: &[bool],
         slopes: Slopes<'_, B>,
     ) -> Result<Vec<Option<Tensor<B>>>> {
-        let output = self.output.as_ref().and_then(|output| output.tensor(node));
+        // Whatever else reads the output has done so by now: nodes are visited from the newest.
+        let again = node.take_again();
+        let output = match &self.output {
+            Some(output) => match output.tensor(node).or(again) {
+                None if !slopes.applied && norm_sums.is_none() && self.rule.recompute().is_some() => {
+                    Some(node.instrumented(grad.backend(), || self.recompute(node))?)
+                }
+                found => found,
+            },
+            None => None,
+        };
         let cx = RuleContext {
             grad,
             more,

@@ -4,7 +4,7 @@
 #[cfg(doc)]
 use super::Rule;
 use super::{Node, NormOfInput, NormSums, Ordered, RuleContext, Saved};
-use crate::{Backend, Tensor};
+use crate::{Backend, Result, Tensor};
 use kiln_core::ops::BatchNormInputs;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -40,16 +40,22 @@ impl<B: Backend> Saved<B> {
 
 impl<B: Backend> Node<B> {
     /// The norm that made the tensor, for a rule that is to take its sums.
-    pub(crate) fn norm(self: &Arc<Self>) -> Option<Ordered<B>> {
-        let saved = self.saved(true)?;
-        let mut norm = saved.rule.takes_norm_sums()?;
+    pub(crate) fn norm(self: &Arc<Self>) -> Result<Option<Ordered<B>>> {
+        let Some(saved) = self.saved(true) else {
+            return Ok(None);
+        };
+        let Some(mut norm) = saved.rule.takes_norm_sums() else {
+            return Ok(None);
+        };
         if let Some(output) = &saved.output {
-            norm.y = Some(output.tensor(self)?);
+            norm.y = match output.tensor(self) {
+                None if saved.rule.recompute().is_some() => Some(self.computed_again()?),
+                None => return Ok(None),
+                found => found,
+            };
         }
-        Some(Ordered {
-            norm,
-            sums: OnceCell::new(),
-        })
+        let sums = OnceCell::new();
+        Ok(Some(Ordered { norm, sums }))
     }
 
     /// True if a term of the tensor's gradient, behind `terms` others, is the last one that ops give.

@@ -1,11 +1,13 @@
 //! Batch, layer, RMS, group and instance norm.
 
 mod moments;
+mod recomputed;
 mod residual;
 mod running;
 mod sums;
 
 pub use moments::convolution_and_batch_norm;
+pub use recomputed::recomputed_batch_norm;
 pub use residual::batch_norm_and_relu;
 pub use running::running_statistics;
 pub use sums::batch_norm_and_convolution;

@@ -1,7 +1,7 @@
 //! Functions of one tensor. The gradient is one fused kernel, or a differentiable expression when gradients of
 //! gradients are recorded.
 
-use crate::autograd::{Cast, Rule, RuleContext, Slope, is_grad_enabled};
+use crate::autograd::{Cast, Recompute, Rule, RuleContext, Slope, is_grad_enabled};
 use crate::{Backend, Error, Result, Tensor};
 use kiln_core::ops::{Activation, GradReads, Op, Unary, UnaryParams};
 use kiln_core::unary_functions;
@@ -85,9 +85,9 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
         Some(Slope { f, input })
     }
 
-    fn recompute(&self) -> Option<Box<dyn Fn() -> Result<Tensor<B>> + '_>> {
+    fn recompute(&self) -> Option<Recompute<'_, B>> {
         let x = self.x.as_ref()?;
-        Some(Box::new(|| x.unary(self.f.function().name, self.f, &[self.a, self.b])))
+        Some(Box::new(|_| x.unary(self.f.function().name, self.f, &[self.a, self.b])))
     }
 }
 

@@ -4,11 +4,14 @@
 use super::batch::{OP, wide_or_cast};
 use super::behind::Behind;
 use super::{Affine, check_affine, inputs, of_inputs};
-use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, Slope, is_grad_enabled, vjp};
+use crate::autograd::{
+    Cast, Node, NormOfInput, NormSums, Recompute, RecomputedFrom, Rule, RuleContext, Slope, is_grad_enabled, vjp,
+};
 use crate::ops::acc_dtype;
 use crate::ops::activation::mask_relu_grad;
 use crate::{Backend, Counter, Result, Shape, State, Tensor};
 use kiln_core::ops::{self, Activation, BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, Op};
+use std::sync::Arc;
 
 /// The running statistics of a batch norm.
 pub(crate) struct RunningStats<'a, B: Backend> {
@@ -41,6 +44,8 @@ struct BatchNorm<B: Backend> {
     rstd: Tensor<B>,
     /// True if there is a residual, the last of the inputs.
     residual: bool,
+    /// The residual, where the result is computed again.
+    again: Option<RecomputedFrom<B>>,
 }
 
 impl<B: Backend> Rule<B> for BatchNorm<B> {
@@ -48,7 +53,7 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
         let affine = (self.scale.as_ref(), self.shift.as_ref());
         let inputs = inputs(&self.x, affine);
         let relu = self.p.relu == 1 && !cx.slope_applied();
-        let y = (relu && self.residual).then(|| cx.output());
+        let y = (relu && self.residual && cx.norm_sums().is_none()).then(|| cx.output());
         if is_grad_enabled() {
             let g = match y {
                 Some(y) => mask_relu_grad(y, cx.grad)?,
@@ -114,6 +119,26 @@ impl<B: Backend> Rule<B> for BatchNorm<B> {
 
     fn adds_two_grads(&self) -> bool {
         true
+    }
+
+    fn recompute(&self) -> Option<Recompute<'_, B>> {
+        if self.residual && self.again.is_none() {
+            return None;
+        }
+        Some(Box::new(|again| {
+            let (x, backend) = (&self.x, self.x.backend());
+            let residual = self.again.as_ref().and_then(|residual| residual.tensor(again));
+            let [residual, scale, shift] =
+                [residual, self.scale.as_ref(), self.shift.as_ref()].map(|t| t.map(Tensor::buffer));
+            let (mean, rstd) = (self.mean.buffer(), self.rstd.buffer());
+            let mut y = x.alloc_like(*x.shape())?;
+            backend.batch_norm_apply(&self.p, x.buffer(), residual, scale, shift, mean, rstd, &mut y)?;
+            Ok(Tensor::from_buffer(backend, y, *x.shape()))
+        }))
+    }
+
+    fn recomputed_from(&self) -> Option<&Arc<Node<B>>> {
+        self.again.as_ref()?.node()
     }
 
     fn takes_norm_sums(&self) -> Option<NormOfInput<B>> {
@@ -227,6 +252,7 @@ impl<B: Backend> Tensor<B> {
             mean: Tensor::from_buffer(backend, mean, channels),
             rstd: Tensor::from_buffer(backend, rstd, channels),
             residual: behind.residual.is_some(),
+            again: behind.residual.and_then(RecomputedFrom::new),
         }))
     }
 }
