@@ -314,7 +314,7 @@ impl Runtime for Cuda {
         self.wait()?;
         // The recording gets memory of its own; blocks cached by the steps before would only lie idle beside it.
         self.check(self.0.pool.release_cached())?;
-        let pool = self.0.pool.private();
+        let pool = self.check(self.0.pool.private())?;
         let entered = self.0.pool.enter(&pool);
         self.check(self.0.stream.begin_capture())?;
         self.0.capturing.store(true, Ordering::Relaxed);
@@ -341,6 +341,7 @@ impl Runtime for Cuda {
             let expected = "one that this handle or a clone of it has captured";
             return Err(Error::invalid("replay", "graph", "another handle's", expected));
         }
+        self.0.pool.begin();
         self.check(graph.exec.launch(&self.0.stream))
     }
 

@@ -33,6 +33,20 @@ enum Class {
     Own,
 }
 
+impl Plan {
+    /// True for a request that may lie in a segment of another one's size.
+    pub(super) fn is_large(&self) -> bool {
+        self.class == Class::Large
+    }
+}
+
+/// The plan for all large requests in one segment of this many bytes.
+pub(super) fn plan_all(bytes: usize) -> Option<Plan> {
+    let segment = bytes.checked_next_multiple_of(GRAIN)?;
+    let class = Class::Large;
+    (bytes >= LARGE && segment <= isize::MAX as usize).then_some(Plan { bytes, segment, class })
+}
+
 /// The plan for a request of this many bytes; `None` if no memory has that many. `direct` gives each request its own segment.
 pub(super) fn plan(request: usize, direct: bool) -> Option<Plan> {
     let bytes = request.max(1).checked_next_multiple_of(ALIGN)?;
@@ -164,6 +178,29 @@ impl Arena {
             }
         }
         whole
+    }
+
+    /// Removes wholly free segments of large requests, the smallest first, until they have this many bytes, and returns their addresses
+    /// and sizes.
+    pub(super) fn release_large(&mut self, bytes: usize) -> Vec<(u64, usize)> {
+        let mut whole: Vec<(usize, u64)> = self
+            .free
+            .iter()
+            .filter(|(class, bytes, at)| *class == Class::Large && self.segments.get(at) == Some(bytes))
+            .map(|&(_, bytes, at)| (bytes, at))
+            .collect();
+        let mut found = 0;
+        whole.retain(|(more, _)| {
+            let wanted = found < bytes;
+            found += more;
+            wanted
+        });
+        for &(bytes, at) in &whole {
+            self.segments.remove(&at);
+            self.parts.remove(&at);
+            self.free.remove(&(Class::Large, bytes, at));
+        }
+        whole.into_iter().map(|(bytes, at)| (at, bytes)).collect()
     }
 
     /// Every segment's address and size, for giving them back to the driver.

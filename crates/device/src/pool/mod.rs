@@ -2,6 +2,7 @@
 //! the device.
 
 mod arena;
+mod layout;
 mod room;
 mod tally;
 #[cfg(test)]
@@ -21,6 +22,11 @@ pub use tally::PoolStats;
 /// segments of 20 MiB, larger ones have segments of their own size (rounded to 2 MiB) that later ones may share. Of the
 /// free parts the smallest that fits is taken, of equal ones the lowest: equal sequences of requests and returns give
 /// equal addresses.
+///
+/// Before a large request is given a segment of its own, segments that are wholly free go back to the driver, up to its size and a few
+/// hundred times in all: the sizes of a first step come in another order than it gives them back. A [private pool](Self::private) cannot
+/// do so. It begins with one segment for all large requests, of the size that they would have needed since the last private pool or
+/// [`begin`](Self::begin).
 ///
 /// A block goes back to its pool when it is dropped, while kernels that use it may still be queued. That is sound
 /// because the next owner's work is queued after them, on the one stream that computes: **work on a pool's blocks is
@@ -81,9 +87,19 @@ impl Pool {
     }
 
     /// A separate pool for a captured graph: see [`enter`](Self::enter).
-    pub fn private(&self) -> PrivatePool {
+    ///
+    /// # Errors
+    /// The driver's, but not that memory is full.
+    pub fn private(&self) -> Result<PrivatePool> {
         let main = &self.0.main;
-        PrivatePool(Arc::new(Room::new(main.context(), main.tally(), self.0.direct, true)))
+        let room = Room::new(main.context(), main.tally(), self.0.direct, true);
+        room.reserve(main.begin())?;
+        Ok(PrivatePool(Arc::new(room)))
+    }
+
+    /// Begins to look at what the next private pool will need.
+    pub fn begin(&self) {
+        self.0.main.begin();
     }
 
     /// Until the guard is dropped, this thread's allocations come from the private pool and go back to it. Memory that the

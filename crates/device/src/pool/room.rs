@@ -1,13 +1,18 @@
 //! An arena whose segments come from the driver: the main part of a pool, or a private one.
 
-use super::arena::{Arena, plan};
+use super::arena::{Arena, Plan, plan, plan_all};
+use super::layout::Layout;
 use super::tally::Tally;
 use crate::capture_count;
 use crate::capture_mode::CaptureMode;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::ffi::{self, call};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of times that a room gives segments back before it asks for another one. Steps that repeat need none.
+const RETURNS: usize = 256;
 
 /// Segments of one owner. It is alive as long as its pool or one of its blocks.
 #[derive(Debug)]
@@ -15,6 +20,10 @@ pub(crate) struct Room {
     context: Context,
     arena: Mutex<Arena>,
     tally: Arc<Tally>,
+    /// The large blocks of the main room since [`begin`](Room::begin).
+    layout: Mutex<Layout>,
+    /// How many times segments may still be given back.
+    returns: AtomicUsize,
     /// True if each block has a segment of its own.
     direct: bool,
     /// True for the pool of a captured graph: its segments stay until the room is dropped.
@@ -27,6 +36,8 @@ impl Room {
             context: context.clone(),
             arena: Mutex::default(),
             tally,
+            layout: Mutex::default(),
+            returns: AtomicUsize::new(RETURNS),
             direct,
             private,
         }
@@ -60,6 +71,7 @@ impl Room {
         let at = match arena.take(plan) {
             Some(at) => at,
             None => {
+                self.make_room(&mut arena, plan)?;
                 let mut segment = allocate(&self.context, plan.segment)?;
                 if segment.is_none() && last {
                     plan.segment = plan.bytes;
@@ -76,13 +88,59 @@ impl Room {
             }
         };
         self.tally.taken(arena.size(at));
+        if plan.is_large() && !self.private {
+            self.layout().take(at, plan.bytes);
+        }
         Ok(at)
+    }
+
+    /// Before a segment is made: gives back wholly free ones of other large requests, of which it may take the place.
+    fn make_room(&self, arena: &mut Arena, plan: Plan) -> Result<()> {
+        let left = self.returns.load(Ordering::Relaxed);
+        if self.private || !plan.is_large() || left == 0 {
+            return Ok(());
+        }
+        let segments = arena.release_large(plan.segment);
+        if segments.is_empty() {
+            return Ok(());
+        }
+        self.returns.store(left - 1, Ordering::Relaxed);
+        let waited = capture_count::outside(|| self.context.synchronize()).unwrap_or(Ok(()));
+        self.free(segments);
+        waited
+    }
+
+    /// Makes one segment for large requests of this many bytes together, if the driver has the memory.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<()> {
+        let Some(plan) = plan_all(bytes).filter(|_| !self.direct) else {
+            return Ok(());
+        };
+        if let Some(segment) = allocate(&self.context, plan.segment)? {
+            self.arena().add(plan, segment);
+            self.tally.allocated(plan.segment);
+        }
+        Ok(())
+    }
+
+    /// Begins to look at large blocks anew, and returns the bytes of a segment for those since it was last called that are no more.
+    pub(super) fn begin(&self) -> usize {
+        let mut layout = self.layout();
+        let needed = layout.needed();
+        layout.clear();
+        needed
+    }
+
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees a part.
     pub(super) fn give(&self, at: u64) {
         let mut arena = self.arena();
         self.tally.given(arena.size(at));
+        if !self.private {
+            self.layout().give(at);
+        }
         arena.give(at);
         if self.direct && !self.private {
             self.free(arena.release());
