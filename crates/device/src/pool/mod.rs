@@ -76,6 +76,8 @@ impl Pool {
         let ptr = match room.take(bytes, false) {
             Err(crate::Error::OutOfMemory { .. }) => {
                 if Arc::ptr_eq(&room, &self.0.main) {
+                    // A step that fails for want of memory says nothing about what the next one will need.
+                    self.begin();
                     self.release_cached()?;
                 }
                 room.take(bytes, true)?
