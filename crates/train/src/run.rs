@@ -19,7 +19,7 @@ use crate::{
     End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Phase, Report, Result, RunFolder, Running, StepInfo,
     TrainError, Trainer, Validation, Values, Warning,
 };
-use kiln_core::{Backend, DType, Interrupt};
+use kiln_core::{Backend, Interrupt};
 use kiln_data::{Batch, Loader, Position};
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
 use kiln_nn::{Module, Tensor};
@@ -162,7 +162,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             identity: BTreeMap::new(),
             at_epoch: EpochState::default(),
             execution: Execution::default(),
-            one: Tensor::ones(&trainer.backend, &[], DType::F32)?,
+            one: Tensor::from_slice(&trainer.backend, &[1.0f32], &[])?,
             trainer,
             model,
             averaged: None,

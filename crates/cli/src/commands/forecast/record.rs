@@ -113,8 +113,14 @@ pub(super) fn record(config: &RunConfig, gpu: &Gpu, memory: u64, driver: &Path) 
         return Err(Error::failure(format!("the recorded run failed: {last}")));
     }
     let read = |path: &Path| std::fs::read_to_string(path).map_err(|e| failed("read what was recorded", &e));
-    let step = Step::read(&read(&log)?, &read(&trace)?);
-    step.map(Recorded::Step).map_err(|e| {
-        failed("read the recorded step", &e).help("the emulated driver may be older than this program: build both")
-    })
+    let unread = |e: &dyn std::fmt::Display| {
+        failed("read the recorded step", e).help("the emulated driver may be older than this program: build both")
+    };
+    match Step::read(&read(&log)?, &read(&trace)?) {
+        Ok(Some(step)) => Ok(Recorded::Step(step)),
+        // It ran op by op to its end: a recording has no place beside what the ops before it left.
+        Ok(None) if memory < ENOUGH => Ok(Recorded::TooLarge),
+        Ok(None) => Err(unread(&"no step was replayed")),
+        Err(e) => Err(unread(&e)),
+    }
 }
