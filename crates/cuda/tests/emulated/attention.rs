@@ -410,7 +410,7 @@ fn padding_agrees() {
     let cuda = cuda();
     let ends = |n: u64, key: u64| key < [150, 3][n as usize];
     let begins = |n: u64, key: u64| key >= [0, 77][n as usize];
-    let holes = |n: u64, key: u64| n == 0 && (key % 5 == 0 || key / 70 == 2) && key < 160;
+    let holes = |n: u64, key: u64| n == 0 && (key.is_multiple_of(5) || key / 70 == 2) && key < 160;
     for (d, t, causal) in [
         (64, 160, false),
         (64, 160, true),
