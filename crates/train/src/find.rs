@@ -37,16 +37,16 @@ pub(crate) struct First<B: Backend> {
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Reads the losses of the steps since the last look, and if asked the weights; returns what is not finite.
     pub(crate) fn look(&mut self, weights: bool) -> Result<Option<Bad>> {
-        for leg in &mut self.legs {
-            leg.norms.read()?;
-        }
+        let read = self.legs.iter_mut().try_for_each(|leg| leg.norms.read());
+        self.at(read)?;
         self.at_epoch.skipped += self.read_verdicts()?;
         if let Some(bad) = self.unseen.take() {
             return Ok(Some(Bad::Loss(bad)));
         }
         match weights && self.finite_at != Some(self.step) {
             true => {
-                let bad = first_non_finite(self.model)?;
+                let bad = first_non_finite(self.model);
+                let bad = self.at(bad)?;
                 self.finite_at = bad.is_none().then_some(self.step);
                 Ok(bad.map(Bad::Weights))
             }
@@ -63,7 +63,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     ) -> Result<()> {
         // What can be said without making steps again, which changes the model.
         let in_batch = latest.and_then(|batch| batch.first_non_finite());
-        let guess = match (first_non_finite(self.model)?, in_batch) {
+        let found = first_non_finite(self.model);
+        let guess = match (self.at(found)?, in_batch) {
             (Some(name), _) => Some(Place::Weights { name }),
             (None, Some(array)) => Some(Place::Batch { array }),
             (None, None) => None,

@@ -61,7 +61,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if self.finite_at == Some(self.step) {
             return Ok(());
         }
-        if let Some(parameter) = first_non_finite(self.model)? {
+        let found = first_non_finite(self.model);
+        if let Some(parameter) = self.at(found)? {
             return Err(self.non_finite_weights(parameter));
         }
         self.finite_at = Some(self.step);

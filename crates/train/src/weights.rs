@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The dotted name of the first parameter or buffer, in the model's order, with a value that is NaN or infinite. Only the
 /// largest absolute value of each is read from the device.
-pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> Result<Option<String>> {
+pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> kiln_core::Result<Option<String>> {
     let mut tensors: Vec<(String, Tensor<B>)> = Vec::new();
     model.walk(&mut Walk::new(&mut |name, entry| match entry {
         Entry::Param(p) => tensors.push((name.to_string(), p.tensor().detach())),
