@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn long_epochs_change_a_verdict_by_more_than_its_margin_only() {
-        let epochs = [0.16, 0.14, 0.11, 0.09, 0.14, 0.16].map(|waiting| (60.0, facts(waiting, 0.99, None)));
+        let epochs = [0.16, 0.14, 0.11, 0.09, 0.14, 0.16, 0.21].map(|waiting| (60.0, facts(waiting, 0.99, None)));
         let found: Vec<Bottleneck> = told(epochs).into_iter().map(|told| told.1).collect();
         assert_eq!(found, [Bottleneck::Loader, Bottleneck::Processor, Bottleneck::Loader]);
     }

@@ -122,7 +122,7 @@ pub fn verdict(facts: &Facts) -> Verdict {
     verdict_beside(facts, None)
 }
 
-/// As [`verdict`], beside one that stands: limits of shares are moved by [`MARGIN`] in its favour.
+/// As [`verdict`], beside one that stands: its own limits of shares, and those of the others, are moved by [`MARGIN`] in its favour.
 pub(crate) fn verdict_beside(facts: &Facts, standing: Option<Bottleneck>) -> Verdict {
     let (bottleneck, text) = judge(facts, standing);
     let full = |used: Option<f64>, whose: &str, advice: &str| {
@@ -144,7 +144,12 @@ pub(crate) fn verdict_beside(facts: &Facts, standing: Option<Bottleneck>) -> Ver
 
 fn judge(facts: &Facts, standing: Option<Bottleneck>) -> (Bottleneck, String) {
     let waits = percent(facts.waiting);
-    let margin = |of: Bottleneck| if standing == Some(of) { MARGIN } else { 0.0 };
+    // The one that stands keeps its place a little beyond its limits, and another takes it a little beyond its own.
+    let margin = |of: Bottleneck| match standing {
+        Some(standing) if standing == of => MARGIN,
+        Some(_) => -MARGIN,
+        None => 0.0,
+    };
     let at_least = |share: f64, limit: f64, of: Bottleneck| share >= limit - margin(of);
     let below = |share: f64, limit: f64, of: Bottleneck| share < limit + margin(of);
     // While the loop waits for a batch, a GPU computes those before.
