@@ -128,7 +128,7 @@ impl AttentionParams {
     }
 }
 
-/// What changes the weights of attention: a mask and a bias of the scores, and dropout of the weights.
+/// The operands that change the weights of attention: a mask and a bias of the scores, and dropout of the weights.
 #[derive(Debug)]
 pub struct AttentionMasks<'a, B> {
     /// The u8 mask of the scores: a query attends to the keys whose entry is not 0.
@@ -168,7 +168,7 @@ pub struct AttentionOperands<'a, B> {
     pub k: &'a B,
     /// The values.
     pub v: &'a B,
-    /// What changes the weights.
+    /// Mask, bias and dropout; each is optional.
     pub masks: AttentionMasks<'a, B>,
 }
 

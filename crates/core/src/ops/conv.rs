@@ -212,7 +212,7 @@ pub enum ConvPass {
     WeightGrad,
 }
 
-/// What [`ConvOps::conv_norm_grad`] writes.
+/// The results of [`ConvOps::conv_norm_grad`].
 #[derive(Debug)]
 pub struct ConvNormGrads<'a, B> {
     /// The gradient of the norm's result before residual and ReLU.

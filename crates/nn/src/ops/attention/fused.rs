@@ -10,7 +10,7 @@ use kiln_core::ops::{AttentionMasks, AttentionOperands, DotProductAttentionParam
 
 pub(super) const OP: &str = "attention";
 
-/// What changes the weights of a call, kept for its gradient.
+/// The mask, the bias and the dropout of a call, kept for its gradient.
 #[derive(Clone)]
 pub(super) struct Masks<B: Backend> {
     mask: Option<Indices<B>>,

@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 16;
 /// The least number that a gradient is divided by, where no row counts.
 const LEAST: f64 = 1e-30;
 
-/// What the loss of a part of the rows is computed from.
+/// The input, the labels and the weights of the head, from which the losses of a part of the rows are computed.
 struct Head<'a, B: Backend> {
     /// `[rows, in]`.
     x: Tensor<B>,

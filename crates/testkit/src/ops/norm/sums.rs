@@ -60,7 +60,7 @@ pub fn batch_norm_and_convolution<B: Backend>(backend: &B) {
     }
 }
 
-/// What stands behind the norm, and with what its gradient comes.
+/// The parts of a case: a ReLU behind the norm, its result, and a second term of the gradient.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
     relu: bool,
