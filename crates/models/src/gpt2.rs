@@ -7,6 +7,7 @@ use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear, ResidualStream};
+use kiln_nn::module::ParamLayout;
 use kiln_nn::{
     Activation, AttentionOptions, CrossEntropyOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace,
 };
@@ -100,8 +101,8 @@ impl Gpt2Config {
 /// times as wide with a GELU (by tanh), a last norm, and logits by the table of the tokens, which is tied to the head. Token ids
 /// `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
 ///
-/// Parameters have the names of `GPT2LMHeadModel` of Hugging Face's transformers, where the matrices of a block are `[in, out]` and
-/// here `[out, in]`.
+/// Parameters have the names of `GPT2LMHeadModel` of Hugging Face's transformers, where the matrices of a block are `[in, out]`:
+/// they are turned by [`Layout::Torch`](kiln_nn::Layout::Torch).
 #[derive(Clone, Debug, Module)]
 pub struct Gpt2<B: Backend> {
     transformer: Gpt2Transformer<B>,
@@ -154,6 +155,12 @@ fn normal(std: f64) -> Scheme {
     }
 }
 
+/// A layer whose matrix transformers' weights have as `[in, out]`, as its `Conv1D` does.
+fn conv1d<B: Backend>(mut layer: Linear<B>) -> Linear<B> {
+    layer.weight.set_layout(ParamLayout::Transposed);
+    layer
+}
+
 impl<B: Backend> Gpt2<B> {
     /// The net with GPT-2's initial weights of `init`'s seed: N(0, 0.02), zero biases, and the layers that add to the residual stream
     /// divided by √(2·layers).
@@ -184,14 +191,14 @@ impl<B: Backend> Gpt2<B> {
             init.set_scheme(normal(deviation));
             let layer = Linear::new(init, inputs, width);
             init.set_scheme(normal(0.02));
-            layer
+            layer.map(conv1d)
         };
         let mut h = Vec::with_capacity(layers);
         for _ in 0..layers {
             h.push(Gpt2Block {
                 ln_1: LayerNorm::new(init, &[width])?,
                 attn: Gpt2Attention {
-                    c_attn: Linear::new(init, width, 3 * width)?,
+                    c_attn: conv1d(Linear::new(init, width, 3 * width)?),
                     c_proj: residual(init, width)?,
                     // Its own stream comes last, so that those of parameters are the same as without.
                     attn_dropout: drop.clone(),
@@ -200,9 +207,11 @@ impl<B: Backend> Gpt2<B> {
                 },
                 ln_2: LayerNorm::new(init, &[width])?,
                 mlp: Gpt2Mlp {
-                    c_fc: Linear::builder(width, 4 * width)
-                        .activation(Activation::GeluTanh)
-                        .build(init)?,
+                    c_fc: conv1d(
+                        Linear::builder(width, 4 * width)
+                            .activation(Activation::GeluTanh)
+                            .build(init)?,
+                    ),
                     c_proj: residual(init, 4 * width)?,
                     dropout: Dropout::new(init, dropout)?,
                 },

@@ -4,7 +4,7 @@ use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
 use kiln_files::FileError;
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
-use kiln_nn::module::{StateDict, Value};
+use kiln_nn::module::{ParamLayout, StateDict, Value};
 use kiln_nn::weights::{self, Mismatch, columns_from_torch, columns_to_torch};
 use kiln_nn::{DType, Indices, Init, Layer, Layout, LoadOptions, LoadReport, Module, Sequential, Tensor, WeightsError};
 use std::collections::BTreeMap;
@@ -369,6 +369,34 @@ fn file_errors_name_the_file() {
     let mut names = folder.names();
     names.sort();
     assert_eq!(names, ["broken.safetensors", "taken"]);
+}
+
+/// A matrix that PyTorch code keeps `[in, out]` turns on its way in, also a square one, whose shape does not show it, and on its way out.
+#[test]
+fn transposed_matrices_turn_at_the_border() {
+    let cpu = Cpu::poisoned();
+    for (inputs, outputs) in [(2, 3), (3, 3), (1, 4)] {
+        let make = |seed| {
+            let mut layer = Linear::new(&mut Init::new(&cpu, seed), inputs, outputs).unwrap();
+            layer.weight.set_layout(ParamLayout::Transposed);
+            layer
+        };
+        let (source, mut from_dict, mut from_file) = (make(1), make(2), make(3));
+        let torch = source.torch_state_dict().unwrap();
+        let theirs = torch.float("weight").unwrap();
+        assert_eq!(theirs.shape().dims(), [inputs, outputs]);
+        let ours = source.weight.to_f64().unwrap();
+        assert_eq!(theirs.permute(&[1, 0]).unwrap().to_f64().unwrap(), ours);
+        let options = LoadOptions::strict().layout(Layout::Torch);
+        from_dict.load_state_dict(&torch, options).unwrap();
+        let bytes = weights::encode(&torch, &weights::Metadata::new()).unwrap();
+        let mut file = weights::WeightsFile::new(std::io::Cursor::new(bytes)).unwrap();
+        assert!(file.load_into(&mut from_file, options).unwrap().is_exact());
+        for layer in [from_dict, from_file] {
+            assert_eq!(layer.weight.to_f64().unwrap(), ours);
+            assert_eq!(layer.clone().weight.layout(), ParamLayout::Transposed);
+        }
+    }
 }
 
 #[test]

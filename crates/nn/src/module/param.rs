@@ -22,6 +22,8 @@ pub enum ParamLayout {
     Same,
     /// A convolution's kernel: `[O, k…, I]` here, `[O, I, k…]` in PyTorch (for transposed ones `O` and `I` swap).
     Kernel,
+    /// A matrix `[out, in]` here that PyTorch code keeps as `[in, out]`, such as those of `Conv1D` in Hugging Face's GPT-2.
+    Transposed,
 }
 
 /// The identity of a parameter, independent of its name. It stays the same when the parameter moves, takes other values
@@ -135,6 +137,21 @@ impl<B: Backend> Param<B> {
     /// See the example of [`Param::kernel`].
     pub fn layout(&self) -> ParamLayout {
         self.layout
+    }
+
+    /// Says how weights of PyTorch have this parameter's dimensions. Its values stay as they are.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear, module::ParamLayout};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut conv1d = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// conv1d.weight.set_layout(ParamLayout::Transposed);
+    /// let dict = conv1d.torch_state_dict()?;
+    /// assert_eq!((conv1d.weight.shape().dims(), dict.float("weight").map(|w| w.shape().to_vec())), (&[2, 4][..], Some(vec![4, 2])));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    pub fn set_layout(&mut self, layout: ParamLayout) {
+        self.layout = layout;
     }
 
     /// True if gradients are computed for this parameter and optimizers change it.

@@ -1,6 +1,6 @@
 //! Loads a dictionary into a model.
 
-use super::torch::{Layout, from_torch};
+use super::torch::{Layout, from_torch, swap_of};
 use super::{LoadReport, Mismatch, WeightsError};
 use crate::module::{EntriesMut, Entry, EntryMut, ParamLayout, StateDict, Value};
 use crate::{Backend, DType, Shape};
@@ -58,7 +58,7 @@ impl LoadOptions {
         }
     }
 
-    /// Sets the layout of kernels in the weights; [`Layout::Kiln`] by default.
+    /// Sets the layout of kernels and matrices in the weights; [`Layout::Kiln`] by default.
     ///
     /// See the example of [`LoadOptions`].
     pub fn layout(mut self, layout: Layout) -> Self {
@@ -105,8 +105,8 @@ fn described(shape: &Shape, dtype: DType) -> String {
 /// The shape that a parameter of `shape` has in weights of layout `of`.
 fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
     let mut dims = shape.to_vec();
-    if (layout, of) == (ParamLayout::Kernel, Layout::Torch) && dims.len() > 2 {
-        dims[1..].rotate_right(1);
+    if let Some(swap) = swap_of(layout, dims.len()).filter(|_| of == Layout::Torch) {
+        swap.outside(&mut dims);
     }
     Shape::new(&dims).unwrap_or(*shape)
 }

@@ -8,8 +8,9 @@ use super::convert::{floats, integers};
 use super::error::{io_error, tensor_error, within};
 use super::header::{Entry, Header, Metadata};
 use super::load::{LoadOptions, compare};
+use super::torch::{Swap, swap_of};
 use super::{LoadReport, WeightsError};
-use crate::module::{EntriesMut, EntryMut, ParamLayout, StateDict, Value, Walkable, entries_mut};
+use crate::module::{EntriesMut, EntryMut, StateDict, Value, Walkable, entries_mut};
 use crate::{Backend, DType, Indices, Tensor};
 use safetensors::Dtype;
 use std::collections::BTreeSet;
@@ -223,7 +224,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         let failed = |e| tensor_error(name, e);
         match to {
             EntryMut::Param(p) => {
-                let swapped = p.layout() == ParamLayout::Kernel && options.is_torch();
+                let swapped = swap_of(p.layout(), p.rank()).filter(|_| options.is_torch());
                 let (dtype, backend) = (p.dtype(), p.backend().clone());
                 let buffer = if store {
                     Some(p.buffer_mut().map_err(failed)?)
@@ -235,11 +236,11 @@ impl<R: Read + Seek> WeightsFile<R> {
             EntryMut::State(s) => {
                 let (dtype, backend) = s.with(|t| (t.dtype(), t.backend().clone()));
                 if !store {
-                    return self.floats(name, from, (dtype, false, options), &backend, None);
+                    return self.floats(name, from, (dtype, None, options), &backend, None);
                 }
                 s.update(|t| {
                     let buffer = t.buffer_mut().map_err(failed)?;
-                    self.floats(name, from, (dtype, false, options), &backend, Some(buffer))
+                    self.floats(name, from, (dtype, None, options), &backend, Some(buffer))
                 })
             }
             EntryMut::Counter(c) => {
@@ -253,25 +254,20 @@ impl<R: Read + Seek> WeightsFile<R> {
         }
     }
 
-    /// Converts the floats of an entry to `dtype` and writes them to `buffer`, if there is one. If `swapped`, the input
-    /// channels of a PyTorch kernel are moved last.
+    /// Converts the floats of an entry to `dtype` and writes them to `buffer`, if there is one, with PyTorch's dimensions `swapped`,
+    /// such as the input channels of a kernel, which are moved last.
     fn floats<B: Backend>(
         &mut self,
         name: &str,
         from: &Entry,
-        (dtype, swapped, options): (DType, bool, LoadOptions),
+        (dtype, swapped, options): (DType, Option<Swap>, LoadOptions),
         backend: &B,
         mut buffer: Option<&mut B::Buffer>,
     ) -> Result<()> {
         let (stored, size, dims) = (from.stored, dtype.size(), from.shape.dims());
-        // The input channels and positions of one output channel, which are transposed as a unit.
-        let channel = match dims {
-            &[_, channels, ref positions @ ..] if swapped && !positions.is_empty() => {
-                Some((channels, positions.iter().product::<usize>()))
-            }
-            _ => None,
-        };
-        let unit = channel.map_or(1, |(channels, positions)| channels * positions);
+        // Such as the input channels and positions of one output channel, which are transposed as a unit.
+        let sides = swapped.map(|swap| swap.sizes(dims));
+        let unit = sides.map_or(1, |(rows, columns)| rows * columns);
         let (mut converted, mut turned, mut at) = (Vec::new(), Vec::new(), 0);
         self.pieces(name, from, unit, |bytes| {
             converted.clear();
@@ -286,15 +282,15 @@ impl<R: Read + Seek> WeightsFile<R> {
                     dtype,
                 });
             }
-            let ready = match channel {
-                Some((channels, positions)) => {
+            let ready = match sides {
+                Some((rows, columns)) => {
                     turned.clear();
                     reserve(name, &mut turned, converted.len())?;
                     turned.resize(converted.len(), 0);
                     let each = turned
                         .chunks_exact_mut(unit * size)
                         .zip(converted.chunks_exact(unit * size));
-                    each.for_each(|(to, from)| swap(from, to, channels, positions, size));
+                    each.for_each(|(to, from)| swap(from, to, rows, columns, size));
                     &turned
                 }
                 None => &converted,
@@ -345,7 +341,7 @@ impl<R: Read + Seek> WeightsFile<R> {
                 };
                 let mut buffer = backend.alloc(dtype, entry.shape.size()).map_err(failed)?;
                 let as_it_is = LoadOptions::strict().allow_non_finite();
-                self.floats(name, entry, (dtype, false, as_it_is), backend, Some(&mut buffer))?;
+                self.floats(name, entry, (dtype, None, as_it_is), backend, Some(&mut buffer))?;
                 Ok(Value::Float(Tensor::from_buffer(backend, buffer, entry.shape)))
             }
         }

@@ -1,42 +1,76 @@
-//! Conversion between PyTorch's layout of kernels and Kiln's. Models always have Kiln's layout.
+//! Conversion between PyTorch's layout of parameters and Kiln's. Models always have Kiln's layout.
 
 use crate::module::{Entries, Entry, ParamLayout, StateDict, Value};
 use crate::{Backend, Error, Result, Tensor};
 
-/// The layout of the convolution kernels in weights; `k…` are the spatial dimensions.
+/// The layout of convolution kernels and matrices in weights; `k…` are the spatial dimensions.
 ///
 /// See the example of [`LoadOptions`](super::LoadOptions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// Kernels are `[O, k…, I]`, channels last.
+    /// Kernels are `[O, k…, I]`, channels last, and the matrices of dense layers `[out, in]`.
     #[default]
     Kiln,
-    /// Kernels are `[O, I, k…]`, as in PyTorch. The columns of a Linear after a Flatten are also in another order, which the
-    /// shape does not show: see [`columns_from_torch`](super::columns_from_torch).
+    /// Kernels are `[O, I, k…]`, as in PyTorch, and matrices of [`ParamLayout::Transposed`] `[in, out]`. The columns of a Linear
+    /// after a Flatten are also in another order, which the shape does not show: see
+    /// [`columns_from_torch`](super::columns_from_torch).
     Torch,
 }
 
-/// Permutes a PyTorch kernel `[O, I, k…]` to `[O, k…, I]`; any other tensor is returned as it is.
-pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: Layout) -> Result<Tensor<B>> {
-    if (layout, from) != (ParamLayout::Kernel, Layout::Torch) || t.rank() < 3 {
-        return Ok(t.detach());
+/// The dimension of PyTorch's weights that a parameter has last: its place there.
+#[derive(Clone, Copy)]
+pub(super) struct Swap(usize);
+
+/// The dimension of a parameter of this layout and rank that has another place in PyTorch's weights.
+pub(super) fn swap_of(layout: ParamLayout, rank: usize) -> Option<Swap> {
+    match layout {
+        ParamLayout::Kernel if rank > 2 => Some(Swap(1)),
+        ParamLayout::Transposed if rank == 2 => Some(Swap(0)),
+        _ => None,
     }
-    let rank = t.rank() as isize;
-    let axes: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-    t.detach().permute(&axes)
 }
 
-/// The state dictionary of a module, with kernels permuted to `[O, I, k…]`.
+impl Swap {
+    /// Turns the dimensions of a parameter to PyTorch's.
+    pub(super) fn outside(self, dims: &mut [usize]) {
+        dims[self.0..].rotate_right(1);
+    }
+
+    /// The size of the dimension, and of all behind it, in PyTorch's dimensions.
+    pub(super) fn sizes(self, dims: &[usize]) -> (usize, usize) {
+        let behind = dims[self.0 + 1..].iter().product();
+        (dims[self.0], behind)
+    }
+
+    /// The axes of a parameter's dimensions by PyTorch's, or, with `back`, the other way around.
+    fn axes(self, rank: usize, back: bool) -> Vec<isize> {
+        let mut axes: Vec<isize> = (0..rank as isize).collect();
+        match back {
+            false => axes[self.0..].rotate_left(1),
+            true => axes[self.0..].rotate_right(1),
+        }
+        axes
+    }
+}
+
+/// Permutes a tensor of PyTorch's layout to that of its parameter, such as a kernel `[O, I, k…]` to `[O, k…, I]`; any other is
+/// returned as it is.
+pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: Layout) -> Result<Tensor<B>> {
+    match swap_of(layout, t.rank()).filter(|_| from == Layout::Torch) {
+        Some(swap) => t.detach().permute(&swap.axes(t.rank(), false)),
+        None => Ok(t.detach()),
+    }
+}
+
+/// The state dictionary of a module, with the dimensions of kernels and transposed matrices in PyTorch's order.
 pub(crate) fn torch_state_dict<B: Backend>(entries: &Entries<'_, B>) -> Result<StateDict<B>> {
     let mut dict = StateDict::of_entries(entries);
     for (name, entry) in entries {
         if let Entry::Param(p) = entry
-            && p.layout() == ParamLayout::Kernel
-            && p.rank() > 2
+            && let Some(swap) = swap_of(p.layout(), p.rank())
         {
-            let last = p.rank() as isize - 1;
-            let axes: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
-            dict.insert(name, Value::Float(p.tensor().detach().permute(&axes)?));
+            let turned = p.tensor().detach().permute(&swap.axes(p.rank(), true))?;
+            dict.insert(name, Value::Float(turned));
         }
     }
     Ok(dict)

@@ -1,0 +1,137 @@
+//! The networks of published sizes against their originals in torchvision and transformers, by name and value. `golden/published.py`
+//! makes the file.
+
+use kiln_core::{DType, Result};
+use kiln_cpu::Cpu;
+use kiln_models::{Bert, BertConfig, Gpt2, Gpt2Config, ResNet50, ResNet50Config};
+use kiln_nn::module::StateDict;
+use kiln_nn::{Indices, Init, Layer, Layout, LoadOptions, Module, Tensor, weights};
+
+/// The tensors of the golden file.
+struct Golden(StateDict<Cpu>);
+
+impl Golden {
+    fn read() -> Self {
+        let bytes = include_bytes!("golden/published.safetensors");
+        Golden(weights::decode(bytes, &Cpu::poisoned()).unwrap().0)
+    }
+
+    fn float(&self, name: &str) -> Tensor<Cpu> {
+        let found = self.0.float(name).unwrap_or_else(|| panic!("{name}"));
+        found.to_dtype(DType::F64).unwrap()
+    }
+
+    fn int(&self, name: &str) -> Indices<Cpu> {
+        self.0.int(name).unwrap_or_else(|| panic!("{name}")).clone()
+    }
+
+    /// The network with the weights of `name`, all of whose entries it has but those that begin as one of `others`.
+    fn load<M: Module<Cpu>>(&self, name: &str, others: &[&str], make: impl Fn(Init<Cpu>) -> Result<M>) -> M {
+        let mut net = make(Init::new(&Cpu::poisoned(), 0).dtype(DType::F64)).unwrap();
+        let options = LoadOptions::partial().layout(Layout::Torch);
+        let report = net.load_state_dict(&self.0.part(name), options).unwrap();
+        let known = |name: &String| others.iter().any(|other| name.starts_with(other));
+        assert!(report.unexpected.iter().all(known), "{name}: {report}");
+        // PyTorch's dropouts have no counters.
+        let counters = report.missing.iter().all(|m| m.ends_with("step"));
+        assert!(counters && report.mismatched.is_empty(), "{name}: {report}");
+        net.eval();
+        net
+    }
+}
+
+fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
+    assert_eq!(got.shape(), want.shape(), "{what}");
+    let want = want.to_f64().unwrap();
+    let largest = want.iter().fold(0f64, |a, w| a.max(w.abs()));
+    for (g, w) in got.to_f64().unwrap().iter().zip(&want) {
+        // Some thousands of operations in f64, and norms of few values.
+        assert!((g - w).abs() <= 1e-11 * largest, "{what}: {g}, expected {w}");
+    }
+}
+
+/// The gradient of `sum(y · w)` for the parameter `name` of a network.
+fn gradient(net: &dyn Module<Cpu>, name: &str, y: &Tensor<Cpu>, w: &Tensor<Cpu>) -> Tensor<Cpu> {
+    let all = net.named_parameters();
+    let (_, of) = all.iter().find(|(n, _)| n == name).unwrap();
+    let sum = y.mul(w).unwrap().sum(&[], false).unwrap();
+    sum.backward().unwrap().get(of).unwrap().clone()
+}
+
+#[test]
+fn resnet50_equals_torchvisions() {
+    let golden = Golden::read();
+    let config = ResNet50Config {
+        classes: 5,
+        width: 4,
+        blocks: [2, 1, 1, 1],
+    };
+    let mut net: ResNet50<Cpu> = golden.load("resnet50", &[], |init| ResNet50::new(init, config));
+    let x = golden.float("resnet50-x").permute(&[0, 2, 3, 1]).unwrap();
+    net.train();
+    let y = net.forward(&x).unwrap();
+    close(&y, &golden.float("resnet50-train"), "training");
+    let dw = gradient(&net, "conv1.weight", &y, &golden.float("resnet50-w"));
+    let want = golden.float("resnet50-conv1").permute(&[0, 2, 3, 1]).unwrap();
+    close(&dw, &want, "gradient");
+    // With the running statistics that the step has moved.
+    net.eval();
+    close(&net.forward(&x).unwrap(), &golden.float("resnet50-eval"), "evaluation");
+}
+
+#[test]
+fn gpt2_equals_that_of_transformers() {
+    let golden = Golden::read();
+    let config = Gpt2Config {
+        vocabulary: 13,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        width: 6,
+        dropout: 0.1,
+    };
+    // The head is the table of the tokens, under a second name.
+    let net: Gpt2<Cpu> = golden.load("gpt2", &["lm_head"], |init| Gpt2::new(init, config));
+    let y = net.forward(&golden.int("gpt2-ids")).unwrap();
+    close(&y, &golden.float("gpt2-y"), "logits");
+    let dw = gradient(&net, "transformer.wte.weight", &y, &golden.float("gpt2-w"));
+    close(&dw, &golden.float("gpt2-table"), "gradient");
+}
+
+#[test]
+fn bert_equals_that_of_transformers() {
+    let golden = Golden::read();
+    let config = BertConfig {
+        vocabulary: 17,
+        context: 8,
+        types: 2,
+        layers: 2,
+        heads: 2,
+        width: 6,
+        hidden: 10,
+        dropout: 0.1,
+    };
+    let others = ["cls.predictions.decoder", "cls.seq_relationship"];
+    let net: Bert<Cpu> = golden.load("bert", &others, |init| Bert::new(init, config));
+    let ids = golden.int("bert-ids");
+    let positions: Vec<i32> = (0..12).collect();
+    let positions = Indices::from_slice(&Cpu::poisoned(), &positions, &[12]).unwrap();
+    let y = net.forward(&ids, &positions).unwrap();
+    let (want, w) = (golden.float("bert-y"), golden.float("bert-w"));
+    close(&y, &want.reshape(&[12, 17]).unwrap(), "logits");
+    let dw = gradient(
+        &net,
+        "bert.embeddings.word_embeddings.weight",
+        &y,
+        &w.reshape(&[12, 17]).unwrap(),
+    );
+    close(&dw, &golden.float("bert-table"), "gradient");
+
+    let encoded = net.encoder().forward(&ids, Some(&golden.int("bert-types"))).unwrap();
+    close(&encoded, &golden.float("bert-encoded"), "vectors");
+    close(
+        &net.encoder().pooled(&encoded).unwrap(),
+        &golden.float("bert-pooled"),
+        "pooled",
+    );
+}
