@@ -266,6 +266,7 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <Param<B>>::kernel as *const (),
         <Param<B>>::layout as *const (),
         <Param<B>>::new as *const (),
+        <Param<B>>::set_layout as *const (),
         <Param<B>>::set_trainable as *const (),
         <Param<B>>::stand_in as *const (),
         <Param<B>>::tensor as *const (),
