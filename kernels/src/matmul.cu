@@ -22,7 +22,11 @@
 template <typename T>
 __device__ __forceinline__ T finish(const MatmulParams &p, const T *__restrict__ bias, T *__restrict__ kept,
                                     const T *__restrict__ slope_at, u64 i, u64 col, float sum) {
-    if (slope_at) return from_acc<T>(activate_grad(p.activation, to_acc(slope_at[i]), to_acc(from_acc<T>(sum))));
+    if (slope_at) {
+        const float x = to_acc(slope_at[i]);
+        if (kept) kept[i] = from_acc<T>(activate(p.activation, x));
+        return from_acc<T>(activate_grad(p.activation, x, to_acc(from_acc<T>(sum))));
+    }
     if (bias) sum += to_acc(bias[col]);
     if (kept) kept[i] = from_acc<T>(sum);
     return from_acc<T>(activate_sum<T>(p.activation, sum));

@@ -4,7 +4,7 @@
 //   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end, and one before an
 //   f whose gradient reads its input. `kept` [m, n], if it is not null, gets that input.
 //   With `slope_at` [m, n] (and no bias), C is the product, rounded, times the slope of f: its input there, or its result where
-//   the gradient reads that.
+//   the gradient reads that. `kept` gets f of it then.
 #pragma once
 
 #include "common/activation.cuh"
@@ -143,6 +143,31 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
         int r = i / (WIDTH / 4), q = i % (WIDTH / 4) * 4;
         write_four(p, at, bias, c, parts, at.row + row_of(r), at.col + q, stage + r * STRIDE + q, kept,
                    slope_at);
+    }
+}
+
+// Writes f of `slope_at` to `kept` for a tile of C. A block does so before its product: behind it, or in the epilogue's loop, the code of f
+// would cost the main loop ten instructions.
+template <typename T, int ROWS, int COLUMNS, int THREADS>
+__device__ __forceinline__ void write_values(const MatmulParams &p, const Place &at, const T *__restrict__ slope_at,
+                                             T *__restrict__ kept) {
+    if (at.from > 0) return; // of the blocks that share a tile, the first
+    const bool vector = p.n % 4 == 0;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < ROWS * COLUMNS / 4; i += THREADS) {
+        const u64 row = at.row + i / (COLUMNS / 4), col = at.col + i % (COLUMNS / 4) * 4;
+        if (row >= p.m || col >= p.n) continue;
+        const int count = (int)min(p.n - col, (u64)4);
+        const u64 to = (at.batch * p.m + row) * p.n + col;
+        Few<T, 4> x = {};
+        if (vector) x = *reinterpret_cast<const Few<T, 4> *>(slope_at + to);
+#pragma unroll 1
+        for (int e = 0; e < count; ++e) {
+            const T value = from_acc<T>(activate(p.activation, to_acc(vector ? x.v[0] : slope_at[to + e])));
+            if (!vector) kept[to + e] = value;
+            shift(x, value);
+        }
+        if (vector) store_whole(kept + to, x);
     }
 }
 

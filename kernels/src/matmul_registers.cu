@@ -94,6 +94,7 @@ __device__ __forceinline__ void registers(const MatmulParams &p, const T *__rest
     if (number >= cut.blocks) return; // the whole block
     if (threadIdx.x == 0) at = place<SIDE, SIDE>(p, cut, number);
     __syncthreads();
+    if (slope_at && kept) write_values<T, SIDE, SIDE, THREADS>(p, at, slope_at, kept);
     Side sa(a + batch_offset(p, p.a_batch, at.batch), !p.trans_a, at.row, p.m, p.k, at.from);
     Side sb(b + batch_offset(p, p.b_batch, at.batch), p.trans_b, at.col, p.n, p.k, at.from);
     int y = threadIdx.x / ACROSS, x = threadIdx.x % ACROSS;

@@ -9,7 +9,8 @@
 // Geometry: matmul_tensor_RxC_*: a warp for every 64×64 of the R×C results of a block, in the smallest tile for 64×32.
 //           grid cut.blocks = splits·batches·ceil(m/R)·ceil(n/C) in x and y (matmul.cu); cut.part a multiple of 32.
 //           C, kept, slope_at and the partial sums begin at multiples of 16 bytes; A and B of `_any` anywhere.
-//           Only nt kernels for aligned rows take kept; only nn kernels take slope_at, but for aligned rows not in the smallest tile.
+//           Only nt kernels for aligned rows take kept alone; only nn kernels take slope_at, and kept beside it, but for aligned rows
+//           not in the smallest tile.
 //           The largest tile has TensorTile128x256::BYTES of dynamic shared memory.
 #pragma once
 
@@ -89,6 +90,7 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
     Place at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, number);
+    if (SLOPE && kept) write_values<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, at, slope_at, kept);
     A from_a(a + batch_offset(p, p.a_batch, at.batch), lda, at.row, p.m, at.from);
     B from_b(b + batch_offset(p, p.b_batch, at.batch), ldb, at.col, p.n, at.from);
     typename Tile::Sums sums = {};

@@ -95,6 +95,11 @@ impl<B: Backend> Tensor<B> {
         if !is_grad_enabled() || inputs.iter().all(|t| t.node.is_none()) {
             return made;
         }
+        for t in inputs {
+            if let Some(node) = &t.node {
+                node.keep_for_readers(t);
+            }
+        }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
         let scope = made.backend().observer().map_or(0, |observer| observer.scope());
         let node = Node::new((op, scope), Box::new(rule()), edges, &made);
@@ -457,6 +462,8 @@ struct Again<B: Backend> {
     value: Option<Tensor<B>>,
     /// How many rules of other nodes read it.
     readers: usize,
+    /// True if it was not kept because a single op reads it: a second one has it kept.
+    for_one: bool,
 }
 
 fn next_id() -> NodeId {

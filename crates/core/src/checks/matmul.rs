@@ -113,8 +113,26 @@ pub fn linear_grad<R: Runtime>(
     of.require(plain, "trans_a and trans_b", (p.trans_a, p.trans_b), "0 and 1")?;
     let sizes = [p.m, p.n, p.k];
     of.require(!sizes.contains(&0), "m, n and k", sizes, "nothing that is empty")?;
-    let dtype = operands(&of, p, [("x", inputs.x), ("w", inputs.w), ("g", g)])?;
+    let (given, again) = (inputs.x.is_some(), to.x.is_some());
+    of.require(!(given && again), "x", "given and wanted", "one of these")?;
+    of.require(
+        given || again || to.dw.is_none(),
+        "x",
+        "absent",
+        "the input, which dw is made of",
+    )?;
+    let remade = to.dx.is_some() && inputs.slope.as_ref().is_some_and(|slope| slope.f.reads_input());
+    of.require(
+        !again || remade,
+        "x",
+        "wanted",
+        "given, without dx and a slope whose activation gives it",
+    )?;
+    let dtype = of.float(g)?;
     let [x, w, y] = [of.size(&[p.m, p.k])?, of.size(&[p.n, p.k])?, of.size(&[p.m, p.n])?];
+    of.holds("g", g, dtype, y)?;
+    of.holds("w", inputs.w, dtype, w)?;
+    of.may_hold("x", inputs.x.or(to.x.as_deref()), dtype, x)?;
     of.may_hold("y", inputs.y, dtype, y)?;
     of.may_hold("slope", inputs.slope.as_ref().map(|slope| slope.at), dtype, x)?;
     of.may_hold("dx", to.dx.as_deref(), dtype, x)?;

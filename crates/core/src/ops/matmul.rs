@@ -138,8 +138,8 @@ impl MatmulParams {
 /// The tensors from which the gradients of a linear layer are computed, besides the gradient of its result.
 #[derive(Debug)]
 pub struct LinearInputs<'a, B> {
-    /// The input, `[m, k]`.
-    pub x: &'a B,
+    /// The input, `[m, k]`, where the gradient of the weight is wanted and [`LinearGrads::x`] does not get it.
+    pub x: Option<&'a B>,
     /// The weight, `[n, k]`.
     pub w: &'a B,
     /// The result, `[m, n]`, if it is that of a ReLU.
@@ -160,6 +160,9 @@ pub struct Slope<'a, B> {
 /// The gradients of a linear layer, where they are wanted.
 #[derive(Debug)]
 pub struct LinearGrads<'a, B> {
+    /// The input again, if it was not kept: the activation of what [`LinearInputs::slope`] is taken at, with the bits of the elementwise op.
+    /// The gradient of the input is wanted then, and the gradient of the activation reads its input.
+    pub x: Option<&'a mut B>,
     /// That of the input.
     pub dx: Option<&'a mut B>,
     /// That of the weight.
@@ -198,7 +201,7 @@ pub trait MatmulOps: Runtime {
 
     /// The gradients of [`MatmulOps::linear`] with the activation none or ReLU, for the gradient `g` of its result, which counts as zero
     /// where `y ≤ 0` if the result is that of a ReLU: `dx = g·W`, `dw = gᵀ·x`, `db = Σ g`. With a slope, `dx` is rounded to the
-    /// dtype and multiplied by it, as by the elementwise op (cuBLASLt's `EPILOGUE_DGELU`). Nothing is empty.
+    /// dtype and multiplied by it, as by the elementwise op (cuBLASLt's `EPILOGUE_DGELU`), and `x` may be made again. Nothing is empty.
     fn linear_grad(
         &self,
         p: &MatmulParams,
@@ -208,5 +211,11 @@ pub trait MatmulOps: Runtime {
     ) -> Result<()> {
         let _ = (p, of, g, to);
         self.unsupported(Op::Linear)
+    }
+
+    /// True if [`MatmulOps::linear_grad`] of a layer with these parameters makes [`LinearGrads::x`] on its way, at no launch of its own.
+    fn remakes_input(&self, p: &MatmulParams, dtype: DType) -> bool {
+        let _ = (p, dtype);
+        false
     }
 }

@@ -73,6 +73,7 @@ impl MatmulOps for Cpu {
             None => None,
         };
         let g = masked.as_ref().unwrap_or(g);
+        let mut again = to.x;
         if let Some(dx) = to.dx {
             let slope = of
                 .slope
@@ -85,17 +86,25 @@ impl MatmulOps for Cpu {
                     self.matmul(&p.data_grad(), g, of.w, &mut product)?;
                     let p = UnaryParams::new(f, dx.len(), 0.0, 0.0);
                     self.unary_grad(&p, at, at, &product, dx)?;
+                    drop(product);
+                    if let Some(x) = again.as_deref_mut() {
+                        self.unary(&p, at, x)?;
+                    }
                 }
             }
         }
         let p = p.weight_grad();
-        if let Some(dw) = to.dw {
-            self.matmul(&p, g, of.x, dw)?;
+        if let (Some(dw), Some(x)) = (to.dw, of.x.or(again.as_deref())) {
+            self.matmul(&p, g, x, dw)?;
         }
         match to.db {
             Some(db) => self.reduce(&p.bias_grad()?, g, db),
             None => Ok(()),
         }
+    }
+
+    fn remakes_input(&self, _: &MatmulParams, _: DType) -> bool {
+        true
     }
 
     fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {

@@ -84,6 +84,11 @@ impl MatmulOps for Cuda {
             false => self.linear_grad_apart(p, of, g, to),
         }
     }
+
+    fn remakes_input(&self, p: &MatmulParams, dtype: DType) -> bool {
+        let of_input = p.data_grad();
+        !few::takes(p) && self.matmul_plan(&of_input, dtype).algorithm().has_slopes(&of_input)
+    }
 }
 
 impl Cuda {
@@ -116,7 +121,7 @@ impl Cuda {
     /// As [`matmul_with`](Self::matmul_with), with all that a product's kernels can do to its sums.
     ///
     /// # Errors
-    /// As [`matmul_with`](Self::matmul_with); a slope together with a bias or a kept input.
+    /// As [`matmul_with`](Self::matmul_with); a slope together with a bias.
     pub fn product_with(
         &self,
         plan: Plan,

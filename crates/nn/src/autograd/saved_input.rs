@@ -23,7 +23,8 @@ impl Drop for Restore {
 /// computes it again, by one op, from what the norm or the activation has saved. Results have the same bits. See selective activation
 /// recomputation in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 ///
-/// It takes activations whose gradient reads their input, such as [`Tensor::gelu`], layer norms of residual streams
+/// It takes activations whose gradient reads their input, such as [`Tensor::gelu`] (where only a [linear layer](Tensor::linear) reads the
+/// result, that is computed again without this function too, by the layer's gradient itself), layer norms of residual streams
 /// ([`Tensor::residual_norm`]), and batch norms of the layer [`BatchNorm`](crate::layers::BatchNorm) in training, with the residual and
 /// the ReLU behind them: of a residual network the results of convolutions are kept, and its blocks are computed again in a chain.
 ///
@@ -73,6 +74,31 @@ impl<B: Backend> SavedInput<B> {
                 node: node.clone(),
             },
             None => SavedInput::Kept(x.clone()),
+        }
+    }
+
+    /// As [`new`](Self::new), for a rule that makes `x` again where it multiplies by the slope of the activation that made `x`, if
+    /// `remakes` is true: then such an `x` is not kept, unless another op reads it as well.
+    pub(crate) fn remade(x: &Tensor<B>, remakes: impl FnOnce() -> bool) -> Self {
+        let made = |node: &&Arc<Node<B>>| {
+            let activation = || node.activation().is_some_and(|slope| slope.input.is_some());
+            !recomputes() && !node.is_read() && activation() && remakes()
+        };
+        match x.node().filter(made) {
+            Some(node) => SavedInput::Again {
+                of: Reader::only(node.clone()),
+                shape: *x.shape(),
+                node: node.clone(),
+            },
+            None => Self::new(x),
+        }
+    }
+
+    /// True if the input was kept, or has been computed again.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            SavedInput::Kept(_) => true,
+            SavedInput::Again { of, .. } => of.is_there(),
         }
     }
 

@@ -159,7 +159,7 @@ impl<B: Backend> Tensor<B> {
         let record = |y: B::Buffer| {
             let y = Tensor::from_buffer(b, y, to);
             y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Linear {
-                x: SavedInput::new(self),
+                x: SavedInput::remade(self, || b.remakes_input(&p, self.dtype())),
                 flat,
                 w: w.clone(),
                 bias: bias.is_some(),
@@ -267,26 +267,35 @@ impl<B: Backend> Linear<B> {
         y: Option<&Tensor<B>>,
         slope: Option<&Slope<B>>,
     ) -> Result<Vec<Option<Tensor<B>>>> {
-        let (x, w, b) = (self.x.tensor()?, &self.w, g.backend());
+        let (w, b) = (&self.w, g.backend());
+        // An input that is not there is made again where the slope is applied, or by an op of its own.
+        let remade = |slope: &Slope<B>| needs[0] && needs[1] && slope.input.is_some() && !self.x.is_there();
+        let mut again = match slope.is_some_and(remade) {
+            true => Some(w.alloc_like(*self.x.shape())?),
+            false => None,
+        };
+        let reads = needs[1] || slope.is_some_and(|slope| slope.input.is_none());
+        let x = (again.is_none() && reads).then(|| self.x.tensor()).transpose()?;
         let (mut p, _) = MatmulParams::new("linear_grad", &self.flat, w.shape(), false, true)?;
         p.activation = match y {
             Some(_) => Activation::Relu as u32,
             None => Activation::None as u32,
         };
         let outputs = Shape::new(&w.shape()[..1])?;
-        let shapes = [(0, *x.shape()), (1, *w.shape()), (2, outputs)];
+        let shapes = [(0, *self.x.shape()), (1, *w.shape()), (2, outputs)];
         let wanted = |(i, shape): (usize, Shape)| needs[i].then(|| w.alloc_like(shape)).transpose();
         let [mut dx, mut dw, mut db] = [wanted(shapes[0])?, wanted(shapes[1])?, wanted(shapes[2])?];
         let of = LinearInputs {
-            x: x.buffer(),
+            x: x.as_ref().map(Tensor::buffer),
             w: w.buffer(),
             y: y.map(Tensor::buffer),
-            slope: slope.map(|slope| ops::Slope {
-                f: slope.f,
-                at: slope.input.as_ref().unwrap_or(&x).buffer(),
+            slope: slope.and_then(|slope| {
+                let at = slope.input.as_ref().or(x.as_ref())?.buffer();
+                Some(ops::Slope { f: slope.f, at })
             }),
         };
         let to = LinearGrads {
+            x: again.as_mut(),
             dx: dx.as_mut(),
             dw: dw.as_mut(),
             db: db.as_mut(),

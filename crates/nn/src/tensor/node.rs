@@ -72,6 +72,11 @@ impl<B: Backend> Node<B> {
         self.readers.load(Ordering::Relaxed) == 1
     }
 
+    /// True if an op has read the tensor.
+    pub(crate) fn is_read(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0
+    }
+
     /// True if the op's rule [adds up two gradients](Rule::adds_two_grads).
     pub(crate) fn adds_two_grads(&self) -> bool {
         self.saved(true).is_some_and(|saved| saved.rule.adds_two_grads())

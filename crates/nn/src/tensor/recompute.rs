@@ -15,6 +15,7 @@ impl<B: Backend> Default for Again<B> {
         Again {
             value: None,
             readers: 0,
+            for_one: false,
         }
     }
 }
@@ -26,6 +27,17 @@ impl<B: Backend> Reader<B> {
     pub(crate) fn new(node: Arc<Node<B>>) -> Self {
         node.again().readers += 1;
         Reader(node)
+    }
+
+    /// The reader of an output that is kept once another op reads it too.
+    pub(crate) fn only(node: Arc<Node<B>>) -> Self {
+        node.again().for_one = true;
+        Reader::new(node)
+    }
+
+    /// True if the output has been computed again, or was kept for several readers.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.again().value.is_some()
     }
 
     /// The output again, untracked.
@@ -51,6 +63,18 @@ impl<B: Backend> Node<B> {
             return saved.inputs.first()?.as_ref()?.recomputed_by();
         }
         saved.rule.recompute().is_some().then(|| self.clone())
+    }
+
+    /// Keeps the output `y` for the rule of [`Reader::only`], as another op is about to read it: of an output that is read twice no rule applies
+    /// the slope, on whose way it would be made again.
+    pub(super) fn keep_for_readers(&self, y: &Tensor<B>) {
+        if self.leaf || !self.is_read() {
+            return;
+        }
+        let mut again = self.again();
+        if again.for_one && again.readers > 0 && again.value.is_none() {
+            again.value = Some(y.detach());
+        }
     }
 
     fn again(&self) -> MutexGuard<'_, Again<B>> {

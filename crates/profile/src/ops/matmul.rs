@@ -48,6 +48,10 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         })
     }
 
+    fn remakes_input(&self, p: &MatmulParams, dtype: DType) -> bool {
+        self.inner().remakes_input(p, dtype)
+    }
+
     fn linear_grad(
         &self,
         p: &MatmulParams,
@@ -57,12 +61,14 @@ impl<B: Backend> MatmulOps for Profiled<B> {
     ) -> Result<()> {
         checks::linear_grad(self, p, of, g, &to)?;
         let of_input = to.dx.as_deref().map(|dx| bytes(of.w) + bytes(dx));
-        let of_weight = to.dw.as_deref().map(|dw| bytes(of.x) + bytes(dw));
+        let again = to.x.as_deref();
+        let of_weight = to.dw.as_deref().map(|dw| optional(of.x.or(again)) + bytes(dw));
         let cost = Cost {
             flops: p.flops() * (u64::from(of_input.is_some()) + u64::from(of_weight.is_some())),
             bytes: bytes(g)
                 + optional(of.y)
                 + optional(of.slope.as_ref().map(|slope| slope.at))
+                + optional(again)
                 + of_input.unwrap_or(0)
                 + of_weight.unwrap_or(0)
                 + optional(to.db.as_deref()),

@@ -2,7 +2,7 @@
 
 mod slopes;
 
-pub use slopes::{as_two_ops, targets};
+pub use slopes::{as_two_ops, remade, targets};
 
 use super::elementwise::Function;
 use crate::array::broadcast_shape;

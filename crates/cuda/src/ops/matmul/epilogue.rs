@@ -3,14 +3,15 @@
 use super::plan::{Algorithm, Plan};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{ElementwiseOps, MatmulParams, UnaryParams};
-use kiln_core::{Buffer, Error, Result};
+use kiln_core::{Buffer, Error, Result, Runtime};
 
 /// The epilogue of a product: its sums on their way to memory, besides the activation of the parameters.
 #[derive(Debug, Default)]
 pub struct Epilogue<'a> {
     /// Added to every row, `[n]`.
     pub bias: Option<&'a CudaBuffer>,
-    /// Gets the input of an activation whose gradient reads it, of the result's shape and dtype.
+    /// Gets the input of an activation whose gradient reads it, or with a slope what the activation makes of `slope_at`; of the
+    /// result's shape and dtype.
     pub kept: Option<&'a mut CudaBuffer>,
     /// Makes the result the product, rounded, times the slope of the activation here: its input, or its result where the gradient
     /// reads that; of the result's shape and dtype.
@@ -20,10 +21,10 @@ pub struct Epilogue<'a> {
 impl Epilogue<'_> {
     /// Refuses operands that do not fit the result `c`, or each other.
     pub(super) fn check(&self, c: &CudaBuffer) -> Result<()> {
-        let alone = self.slope_at.is_none() || (self.bias.is_none() && self.kept.is_none());
+        let alone = self.slope_at.is_none() || self.bias.is_none();
         for found in self.kept.as_deref().into_iter().chain(self.slope_at) {
             if !alone || found.dtype() != c.dtype() || found.len() != c.len() {
-                let expected = "a tensor of the result's shape and dtype, a slope without a bias and a kept input";
+                let expected = "a tensor of the result's shape and dtype, a slope without a bias";
                 return Err(Error::invalid("matmul", "epilogue", found.len(), expected));
             }
         }
@@ -32,7 +33,10 @@ impl Epilogue<'_> {
 
     /// True if the kernels of `algorithm` do all this.
     pub(super) fn is_of(&self, algorithm: Algorithm, p: &MatmulParams) -> bool {
-        (self.kept.is_none() || algorithm.keeps(p)) && (self.slope_at.is_none() || algorithm.has_slopes(p))
+        match self.slope_at {
+            Some(_) => algorithm.has_slopes(p),
+            None => self.kept.is_none() || algorithm.keeps(p),
+        }
     }
 }
 
@@ -54,19 +58,24 @@ impl Cuda {
         let p = &MatmulParams { activation: 0, ..*p };
         let Some(f) = activation else {
             // The identity, whose slope is 1.
-            if let Some(kept) = kept {
-                self.matmul_with(plan, p, of.0, of.1, bias, kept)?;
+            match (kept, slope_at) {
+                (Some(kept), Some(at)) => self.copy(at, kept)?,
+                (Some(kept), None) => self.matmul_with(plan, p, of.0, of.1, bias, kept)?,
+                (None, _) => {}
             }
             return self.product_with(plan, p, of, plain, c);
         };
         let params = UnaryParams::new(f, c.len(), 0.0, 0.0);
-        if let Some(kept) = kept {
+        let Some(at) = slope_at else {
+            let Some(kept) = kept else {
+                return self.product_with(plan, p, of, plain, c);
+            };
             self.product_with(plan, p, of, plain, kept)?;
             return self.unary(&params, kept, c);
-        }
-        let Some(at) = slope_at else {
-            return self.product_with(plan, p, of, plain, c);
         };
+        if let Some(kept) = kept {
+            self.unary(&params, at, kept)?;
+        }
         let mut product = self.scratch(c.dtype(), c.len())?;
         self.product_with(plan, p, of, plain, &mut product)?;
         self.unary_grad(&params, at, at, &product, c)

@@ -65,11 +65,18 @@ impl Cuda {
         };
         let columns = if p.m <= FEW { 128 } else { 64 };
         let of_input = if to.dx.is_some() { p.k.div_ceil(columns) } else { 0 };
+        let mut again = to.x;
+        if let (Some(x), Some(slope)) = (again.as_deref_mut(), &of.slope)
+            && let Some(f) = slope.f.function()
+        {
+            self.unary(&UnaryParams::new(f, x.len(), 0.0, 0.0), slope.at, x)?;
+        }
+        let x = of.x.or(again.as_deref());
         let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(maybe(None), CudaBuffer::out));
         let slope = of.slope.as_ref().map_or(Activation::None, |slope| slope.f) as u32;
         let args = [
             Arg::value(p),
-            of.x.arg(),
+            maybe(x),
             of.w.arg(),
             maybe(of.y),
             maybe(of.slope.as_ref().map(|slope| slope.at)),
@@ -105,21 +112,23 @@ impl Cuda {
             None => None,
         };
         let g = masked.as_ref().unwrap_or(g);
+        let mut again = to.x;
         if let Some(dx) = to.dx {
             let mut p = p.data_grad();
             let plan = self.matmul_plan(&p, dx.dtype());
             p.activation = of.slope.as_ref().map_or(Activation::None, |slope| slope.f) as u32;
             let slope_at = of.slope.as_ref().map(|slope| slope.at);
             let epilogue = Epilogue {
+                bias: None,
+                kept: again.as_deref_mut(),
                 slope_at,
-                ..Epilogue::default()
             };
             self.product_with(plan, &p, (g, of.w), epilogue, dx)?;
         }
         let p = p.weight_grad();
-        match (to.dw, to.db) {
-            (Some(dw), Some(db)) => self.linear_weight_grad(&p, g, of.x, dw, db),
-            (Some(dw), None) => self.matmul(&p, g, of.x, dw),
+        match (to.dw.zip(of.x.or(again.as_deref())), to.db) {
+            (Some((dw, x)), Some(db)) => self.linear_weight_grad(&p, g, x, dw, db),
+            (Some((dw, x)), None) => self.matmul(&p, g, x, dw),
             (None, Some(db)) => self.reduce(&p.bias_grad()?, g, db),
             (None, None) => Ok(()),
         }

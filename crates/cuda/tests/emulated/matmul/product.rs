@@ -238,12 +238,17 @@ fn check_epilogues(
         assert_eq!(bits(cuda, &c), bits(cuda, &values), "{}: values", what());
     }
     let at = upload(cuda, dtype, &values(len, 4));
-    let (sums, mut slopes) = (plain(None), new());
-    let epilogue = Epilogue {
-        slope_at: Some(&at),
-        ..Epilogue::default()
-    };
-    let c = run(f, epilogue);
+    let (sums, mut slopes, mut kept, mut values) = (plain(None), new(), new(), new());
     cuda.unary_grad(&params, &at, &at, &sums, &mut slopes).expect("it runs");
-    assert_eq!(bits(cuda, &c), bits(cuda, &slopes), "{}: slopes", what());
+    cuda.unary(&params, &at, &mut values).expect("it runs");
+    for kept in [None, Some(&mut kept)] {
+        let epilogue = Epilogue {
+            bias: None,
+            kept,
+            slope_at: Some(&at),
+        };
+        let c = run(f, epilogue);
+        assert_eq!(bits(cuda, &c), bits(cuda, &slopes), "{}: slopes", what());
+    }
+    assert_eq!(bits(cuda, &kept), bits(cuda, &values), "{}: values", what());
 }

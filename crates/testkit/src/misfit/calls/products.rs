@@ -77,15 +77,41 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
                     let f = Activation::GeluTanh;
                     let slope = Some(Slope { f, at });
                     let of = LinearInputs {
-                        x,
+                        x: Some(x),
                         w,
                         y: Some(y),
                         slope,
                     };
                     let to = LinearGrads {
+                        x: None,
                         dx: Some(dx),
                         dw: Some(dw),
                         db: Some(db),
+                    };
+                    on.linear_grad(p, &of, g, to)
+                },
+            ),
+            0,
+        ),
+        marked(
+            call(
+                "linear_grad",
+                one,
+                [(F32, 15), (F32, 20), (F32, 12), (F32, 15), (F32, 20), (F32, 15)],
+                |on: &B, p, [x, w, g, dx, dw, at]| {
+                    let f = Activation::Gelu;
+                    let slope = Some(Slope { f, at });
+                    let of = LinearInputs {
+                        x: None,
+                        w,
+                        y: None,
+                        slope,
+                    };
+                    let to = LinearGrads {
+                        x: Some(x),
+                        dx: Some(dx),
+                        dw: Some(dw),
+                        db: None,
                     };
                     on.linear_grad(p, &of, g, to)
                 },

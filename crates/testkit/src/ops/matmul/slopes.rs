@@ -1,10 +1,10 @@
 //! Activations in products' epilogues: values and gradients of a linear layer with an activation, before another linear layer.
 
 use crate::ops::elementwise::Function;
-use kiln_core::ops::Activation;
-use kiln_core::{Backend, DType, Result};
+use kiln_core::ops::{Activation, MatmulParams, Op};
+use kiln_core::{Backend, DType, Result, Shape};
 use kiln_nn::autograd::grad;
-use kiln_nn::{Rng, Tensor};
+use kiln_nn::{Gradients, Rng, Tensor};
 
 /// Two linear layers with an activation between.
 struct Layers<B: Backend> {
@@ -20,6 +20,8 @@ enum Use {
     Once,
     /// It is added to the result of the second layer.
     Twice,
+    /// The same, added first.
+    Before,
     /// It goes through the second layer twice.
     BothSides,
 }
@@ -65,6 +67,7 @@ impl<B: Backend> Layers<B> {
         let y = match used {
             Use::Once => second(&hidden)?,
             Use::Twice => second(&hidden)?.add(&hidden.mean(&[-1], true)?)?,
+            Use::Before => hidden.mean(&[-1], true)?.add(&second(&hidden)?)?,
             Use::BothSides => second(&hidden)?.add(&second(&hidden)?.square()?)?,
         };
         Ok((hidden, y))
@@ -74,12 +77,15 @@ impl<B: Backend> Layers<B> {
     fn values(&self, fused: bool, used: Use) -> Result<Vec<Vec<f64>>> {
         let (_, y) = self.run(fused, used)?;
         let seed = y.detach().sin()?;
-        let grads = y.backward_with(&seed)?;
         let mut all = vec![y.to_f64()?];
-        for leaf in self.leaves() {
-            all.push(grads.get(leaf).expect("all are used").to_f64()?);
-        }
+        all.extend(self.gradients(&y.backward_with(&seed)?)?);
         Ok(all)
+    }
+
+    /// The gradients of all leaves that have one.
+    fn gradients(&self, grads: &Gradients<B>) -> Result<Vec<Vec<f64>>> {
+        let of = |leaf| grads.get(leaf).map(Tensor::to_f64);
+        self.leaves().into_iter().filter_map(of).collect()
     }
 }
 
@@ -109,7 +115,7 @@ fn each<B: Backend>(backend: &B, mut f: impl FnMut(DType, &[usize], [usize; 2], 
 pub fn as_two_ops<B: Backend>(backend: &B) {
     each(backend, |dtype, rows, sizes, f| {
         let layers = Layers::new(backend, dtype, rows, sizes, f)?;
-        for used in [Use::Once, Use::Twice, Use::BothSides] {
+        for used in [Use::Once, Use::Twice, Use::Before, Use::BothSides] {
             let (fused, apart) = (layers.values(true, used)?, layers.values(false, used)?);
             let names = ["y", "dx", "dw1", "dw2", "db1", "db2"];
             for ((name, a), b) in names.iter().zip(&fused).zip(&apart) {
@@ -155,9 +161,93 @@ pub fn targets<B: Backend>(backend: &B) {
         let loss = y.square()?.mean(&[], false)?;
         let (first, second) = (loss.backward_retain()?, loss.backward()?);
         for leaf in layers.leaves() {
-            let of = |grads: &kiln_nn::Gradients<B>| grads.get(leaf).map(Tensor::to_f64).transpose();
+            let of = |grads: &Gradients<B>| grads.get(leaf).map(Tensor::to_f64).transpose();
             assert_eq!(of(&first)?, of(&second)?, "{f:?}");
         }
         Ok(())
     });
+}
+
+/// The second layer does not keep its input, the result of an activation that it alone reads, where its gradient makes it again: then less
+/// memory is held after the forward pass, and gradients have the same bits, with layers frozen and with a graph that is kept.
+///
+/// # Panics
+/// When they do not, or memory is not freed.
+pub fn remade<B: Backend>(backend: &B) {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        if !backend.supports_dtype(dtype) {
+            continue;
+        }
+        for f in [
+            Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Silu,
+            Activation::Relu,
+        ] {
+            for (rows, sizes) in [([130], [9, 261]), ([67], [24, 72]), ([257], [5, 33]), ([7], [16, 24])] {
+                let run = || remade_in(backend, dtype, &rows, sizes, f);
+                run().unwrap_or_else(|e| panic!("{dtype} {f:?} {rows:?} {sizes:?}: {e}"));
+            }
+        }
+    }
+}
+
+fn remade_in<B: Backend>(backend: &B, dtype: DType, rows: &[usize], sizes: [usize; 2], f: Activation) -> Result<()> {
+    let what = || format!("{dtype} {f:?} {rows:?} {sizes:?}");
+    let [inner, hidden] = sizes;
+    // Bytes that are freed when nobody has the activation's result any longer.
+    let freed = |used: Use| -> Result<usize> {
+        let layers = Layers::new(backend, dtype, rows, sizes, f)?;
+        let (hidden, _y) = layers.run(true, used)?;
+        let before = backend.memory().live;
+        drop(hidden);
+        Ok(before - backend.memory().live)
+    };
+    let shape = |sizes: &[usize]| Shape::new(sizes);
+    let (a, b) = (shape(&[rows[0], hidden])?, shape(&[inner, hidden])?);
+    let (p, _) = MatmulParams::new("linear", &a, &b, false, true)?;
+    let remakes = backend.supports(Op::Linear, dtype) && f.reads_input() && backend.remakes_input(&p, dtype);
+    let bytes = rows[0] * hidden * dtype.size();
+    let once = freed(Use::Once)?;
+    assert_eq!(once >= bytes, remakes, "{}: {once} bytes freed", what());
+    for used in [Use::Twice, Use::Before] {
+        assert_eq!(freed(used)?, 0, "{} {used:?}", what());
+    }
+    // The second layer's weight, its bias, everything before it.
+    for frozen in [&[][..], &[2], &[2, 4], &[4], &[0, 1, 3]] {
+        let mut layers = Layers::new(backend, dtype, rows, sizes, f)?;
+        for i in frozen {
+            let [w1, w2] = &mut layers.w;
+            let [b1, b2] = &mut layers.bias;
+            let leaf = [&mut layers.x, w1, w2, b1, b2]
+                .into_iter()
+                .nth(*i)
+                .expect("one of five");
+            *leaf = leaf.detach();
+        }
+        assert_eq!(
+            layers.values(true, Use::Once)?,
+            layers.values(false, Use::Once)?,
+            "{} {frozen:?}",
+            what()
+        );
+        let twice = |fused: bool| -> Result<[Vec<Vec<f64>>; 2]> {
+            let (_, y) = layers.run(fused, Use::Once)?;
+            let loss = y.square()?.sum(&[], false)?;
+            let first = layers.gradients(&loss.backward_retain()?)?;
+            Ok([first, layers.gradients(&loss.backward()?)?])
+        };
+        let ([first, second], [apart, _]) = (twice(true)?, twice(false)?);
+        assert_eq!(first, apart, "{} {frozen:?}", what());
+        assert_eq!(first, second, "{} {frozen:?}", what());
+    }
+    // The gradient of the second weight alone, for which nothing goes further back.
+    let layers = Layers::new(backend, dtype, rows, sizes, f)?;
+    let alone = |fused: bool| -> Result<Option<Vec<f64>>> {
+        let (_, y) = layers.run(fused, Use::Once)?;
+        let found = grad(&y.square()?.sum(&[], false)?, &[&layers.w[1]], None, false)?;
+        found.into_iter().flatten().next().map(|g| g.to_f64()).transpose()
+    };
+    assert_eq!(alone(true)?, alone(false)?, "{}: one weight", what());
+    Ok(())
 }
