@@ -54,11 +54,16 @@ impl TensorTile {
     pub(crate) fn clocks(&self, blocks: u64, steps: u64, multiprocessors: u64) -> f64 {
         // The busiest multiprocessor has this many blocks, a few at a time.
         let blocks = blocks.div_ceil(multiprocessors.max(1));
+        if blocks == 0 {
+            return 0.0;
+        }
         let round = |blocks: u64| match blocks {
             0 => 0.0,
-            _ => FRAME + steps as f64 * (self.clocks * blocks as f64 / self.resident as f64).max(STEP),
+            _ => steps as f64 * (self.clocks * blocks as f64 / self.resident as f64).max(STEP),
         };
-        (blocks / self.resident) as f64 * round(self.resident) + round(blocks % self.resident)
+        // Blocks that share a multiprocessor drift apart, so that the products of the others hide what one does before and after its own.
+        let others = (blocks.div_ceil(self.resident) - 1) as f64 / self.resident as f64;
+        (blocks / self.resident) as f64 * round(self.resident) + round(blocks % self.resident) + FRAME * (1.0 + others)
     }
 }
 
