@@ -6,7 +6,8 @@
 
 struct ConvParams : WindowParams {
     u32 batch, groups, in_channels, out_channels;
-    u32 activation, pad;
+    u32 activation;
+    u32 half; // core's padding: 1 if the last tap of each row of a window has 8 of its 16 bytes of channels (conv_pad.cu)
 };
 static_assert(sizeof(ConvParams) == 96, "core::ops::ConvParams");
 

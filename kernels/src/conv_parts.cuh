@@ -10,17 +10,31 @@ struct Patch {
     u32 first, rows, left, width, columns;
 };
 
+// What dw has of the parts, seen as rows of `of` positions of `per` channels: the first `channels` of the first `positions` of each row.
+// Everything if `channels` is 0.
+struct Kept {
+    u32 channels, per, positions, of;
+
+    // Moves `at`, a place in the parts, to that in dw; false if there is none.
+    __device__ __forceinline__ bool place(u64 &at) const {
+        if (channels == 0) return true;
+        const u64 position = at / per, row = position / of;
+        const u32 c = (u32)(at - position * per), within = (u32)(position - row * of);
+        at = (row * positions + within) * channels + c;
+        return c < channels && within < positions;
+    }
+};
+
 // Adds up the splits of a patch, where this block is one of the last `sharers` of those that have written them; each has a share of the
-// elements. Nothing if `sharers` is 0. Every thread of a block calls. `place` is shared; `n` = |dw|. With `keep`, rows of dw have only
-// the first `keep` of every `of` elements of the parts.
+// elements. Nothing if `sharers` is 0. Every thread of a block calls. `place` is shared; `n` is the number of elements of a part.
 template <typename T>
 __device__ __forceinline__ void add_splits(u32 ticket, u32 splits, u32 sharers, u32 &place, const Patch &patch, u64 n, const f32 *parts,
-                                           T *__restrict__ dw, u32 keep = 0, u32 of = 1) {
+                                           T *__restrict__ dw, const Kept &kept = {}) {
     if (sharers == 0) return;
     const u32 turn = arrives(ticket, splits, sharers, place);
     if (turn == sharers) return;
     const u32 each = sharers * blockDim.x, begin = turn * blockDim.x + threadIdx.x;
-    if (keep == 0 && ((patch.left | patch.width | patch.columns) & 3) == 0) {
+    if (kept.channels == 0 && ((patch.left | patch.width | patch.columns) & 3) == 0) {
         const u32 fours = patch.width / 4;
 #pragma unroll 1
         for (u32 i = begin; i < patch.rows * fours; i += each) {
@@ -39,13 +53,13 @@ __device__ __forceinline__ void add_splits(u32 ticket, u32 splits, u32 sharers, 
 #pragma unroll 1
     for (u32 i = begin; i < patch.rows * patch.width; i += each) {
         const u64 at = (u64)(patch.first + i / patch.width) * patch.columns + patch.left + i % patch.width;
-        const u32 within = (u32)(at % of);
-        if (keep > 0 && within >= keep) continue;
+        u64 to = at;
+        if (!kept.place(to)) continue;
         const f32 *from = parts + at;
         float sum = __ldcg(from);
 #pragma unroll 4
         for (u32 s = 1; s < splits; ++s) sum += __ldcg(from += n);
-        dw[keep > 0 ? at / of * keep + within : at] = from_acc<T>(sum);
+        dw[to] = from_acc<T>(sum);
     }
 }
 

@@ -24,10 +24,12 @@ constexpr int MOST_TAPS = 9;
 template <typename T, bool DATA> struct Taps {
     Inner k;
     u32 bits;   // one for each dimension's tap
+    int bytes;  // that there are of a chunk
     i64 offset; // bytes from where tap 0 reads channel 0 to where this one reads
 
     __device__ __forceinline__ Taps(const Gather<DATA> &g, int chunk) : k(g, chunk * CHUNK<T>) { read(g); }
     __device__ __forceinline__ void read(const Gather<DATA> &g) {
+        bytes = !DATA && k.w == g.w.taps - 1 ? g.last : 16;
         bits = 1u << min(k.d, MOST_TAPS) | 1024u << k.h | 1048576u << k.w;
         int line = (k.d * g.d.tap_step * g.h.size + k.h * g.h.tap_step) * g.w.size + k.w * g.w.tap_step;
         offset = ((i64)line * g.channels + k.c) * (i64)sizeof(T);
@@ -71,7 +73,7 @@ template <typename T, bool DATA, typename Tile> struct TensorRows {
 #pragma unroll
         for (int i = 0; i < Layout::COPIES; ++i) {
             bool there = (inside[i] & taps.bits) == taps.bits;
-            cp_async<16>(stage + Layout::place(i), (const void *)(source[i] + taps.offset), there ? 16 : 0);
+            cp_async<16>(stage + Layout::place(i), (const void *)(source[i] + taps.offset), there ? taps.bytes : 0);
         }
         taps.advance(g);
     }
@@ -247,7 +249,8 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
 template <typename T, typename Tile>
 __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T *__restrict__ grad,
                                                     const T *__restrict__ x, f32 *parts, u32 splits,
-                                                    T *__restrict__ dw, u32 sharers, u32 keep, unsigned char *memory) {
+                                                    T *__restrict__ dw, u32 sharers, const Kept &kept,
+                                                    unsigned char *memory) {
     u32 group = blockIdx.z / splits, part = blockIdx.z % splits, per = group_out(p);
     u64 positions = p.batch * volume(p.output), share = (positions + splits - 1) / splits;
     u64 from = min(part * share, positions), to = min(from + share, positions);
@@ -268,7 +271,7 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
     });
     const Patch patch = {group * per + first, min(per - first, (u32)Tile::ROWS), left, min(columns - left, (u32)Tile::COLUMNS), columns};
     add_splits<T>((group * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, splits, sharers, *reinterpret_cast<u32 *>(memory), patch,
-                  n, parts, dw, keep, LANES<T>);
+                  n, parts, dw, kept);
 }
 
 // The kernels of a dtype: convolution and its gradients as products of gathered tiles on tensor cores. Sums in f32,
@@ -278,7 +281,7 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // only, and even output channels per group; the data gradient with WHOLE wants output channels per group in multiples of 32
 // (16 in tf32). A window has at most MOST_TAPS taps in each dimension. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of its split s
 // to parts[s·|dw|], in f32; the last `sharers` blocks of each tile add them in order (conv_parts.cuh), or conv_sum_parts if that is 0.
-// With `keep`, dw has only the first `keep` channels of every 16 bytes.
+// Of channels and taps that were padded dw has those that are `kept`.
 //
 // With moments, `partial` has 2·O numbers for each block of rows and for each group of MOMENT_BLOCKS of them, and there are no more groups
 // than MOMENT_TICKETS, one for each tile of columns and group of channels besides.
@@ -325,9 +328,9 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \
                                                    f32 *__restrict__ parts, u32 splits, T *__restrict__ dw,            \
-                                                   u32 sharers, u32 keep) {                                            \
+                                                   u32 sharers, Kept kept) {                                           \
         DECLARE(tile);                                                                                                 \
-        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, dw, sharers, keep, memory);                   \
+        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, dw, sharers, kept, memory);                   \
     }
 #define CONV_TENSORS(suffix, T)                                                                                        \
     CONV_TENSOR(128x256, suffix, T, true, 1, DYNAMIC_MEMORY)                                                           \

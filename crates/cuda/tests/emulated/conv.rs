@@ -229,6 +229,11 @@ fn corpus() -> Vec<Shapes> {
         plane([2, 11, 12, 3], 17, 5, 2).stride(2),
         plane([1, 9, 17, 1], 36, 3, 1),
         plane([1, 17, 8, 4], 64, 3, 1),
+        // … with two positions in 16 bytes: an odd and an even number of taps, padding of either kind, as many channels as fit, one tap alone.
+        plane([2, 13, 20, 3], 64, 7, 3).stride(2),
+        plane([1, 11, 9, 2], 16, 4, 2).stride(2),
+        plane([3, 6, 14, 4], 8, 3, 0).stride(2),
+        plane([1, 5, 7, 3], 8, 1, 0).stride(2),
         // Depthwise: pairs of channels, a multiplier, and too many taps for the direct kernel.
         plane([2, 6, 5, 66], 66, 3, 1).groups(66),
         plane([1, 7, 6, 33], 66, 3, 1).stride(2).groups(33),
@@ -399,6 +404,20 @@ fn winograd_keeps_what_is_not_finite_in_its_windows() {
             assert!(same || (got - want).abs() < 1e-4, "{pass:?}: {got}, expected {want}");
         }
     }
+}
+
+/// Of two positions in 16 bytes the second one may lie behind the last tap: what is not finite there reaches no window but those that see it.
+#[test]
+fn pairs_keep_what_is_not_finite_in_its_windows() {
+    let (cuda, p) = (cuda(), plane([1, 9, 16, 3], 8, 3, 1).stride(2).params());
+    let ([first, second], ..) = operands(Pass::Forward, &p);
+    let (mut x, w) = (values::<bf16>(first, 1), values::<bf16>(second, 2));
+    // Columns 3 to 5 are a window, and 5 to 7.
+    x[(4 * 16 + 6) * 3 + 1] = bf16::INFINITY;
+    let run = |algorithm| -> Vec<bf16> { by(&cuda, algorithm, Pass::Forward, &p, [&x, &w], None).unwrap() };
+    let (got, want) = (run(Algorithm::Padded), run(Algorithm::Naive));
+    assert!(got.iter().zip(&want).all(|(a, b)| a.is_finite() == b.is_finite()));
+    assert_eq!(got.iter().filter(|y| !y.is_finite()).count(), 8);
 }
 
 /// The variants that the table chooses for the layers of well-known models.

@@ -267,12 +267,28 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     found.map_or(Algorithm::Naive, |&(a, _)| a)
 }
 
-/// The convolution with input channels of 16 bytes, to which fewer are padded.
+/// True if the padded input has the channels of two neighbouring positions in 16 bytes: both fit, and windows move by two along a row.
+pub(super) fn in_pairs(p: &ConvParams, dtype: DType) -> bool {
+    let w = &p.window;
+    p.in_channels as usize <= 8 / dtype.size() && w.stride[2] == 2 && w.dilation[2] == 1 && w.kernel[2] > 1
+}
+
+/// The convolution with input channels of 16 bytes, to which fewer are padded: those of a position or, [in pairs](in_pairs), of two, of which
+/// the last of an odd number of taps has one. In pairs the padding of rows is copied.
 pub(super) fn padded(p: &ConvParams, dtype: DType) -> ConvParams {
-    ConvParams {
+    let mut q = ConvParams {
         in_channels: (16 / dtype.size()) as u32,
         ..*p
+    };
+    if in_pairs(p, dtype) {
+        let w = &mut q.window;
+        w.kernel[2] = w.kernel[2].div_ceil(2);
+        w.input[2] = (w.output[2] + w.kernel[2]).saturating_sub(1);
+        (w.stride[2], w.padding[2]) = (1, 0);
+        // `half` of `conv.cuh`.
+        q.pad = p.window.kernel[2] % 2;
     }
+    q
 }
 
 /// The tile of the least modelled time for a convolution on tensor cores.

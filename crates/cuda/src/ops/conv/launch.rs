@@ -319,7 +319,7 @@ impl Cuda {
             end,
             Arg::value(&sharers),
         ];
-        let (tiles, all_channels) = (grid[0] as u32, 0u32);
+        let (tiles, everything) = (grid[0] as u32, [0u32; 4]);
         let positions = bias.as_ref().map_or(0, BiasGrad::positions);
         let mut bias = bias;
         if matches!(algorithm, Algorithm::Tiled(_) | Algorithm::Shallow) {
@@ -333,7 +333,7 @@ impl Cuda {
             }
             args.extend([Arg::value(&positions), Arg::value(&tiles)]);
         } else if let Algorithm::Tensor(_) = algorithm {
-            args.push(Arg::value(&all_channels));
+            args.push(Arg::value(&everything));
         }
         let geometry = Geometry {
             shared,

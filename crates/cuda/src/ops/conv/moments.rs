@@ -36,7 +36,7 @@ impl Cuda {
     ) -> Result<()> {
         if algorithm == Algorithm::Padded {
             let q = padded(p, x.dtype());
-            let (x, w) = (self.pad_channels(p, x)?, self.pad_channels(p, w)?);
+            let (x, w) = (self.padded_input(p, &q, x)?, self.padded_weight(p, &q, w)?);
             let tile = tensor_tile(Pass::Forward, &q, x.dtype(), self.multiprocessors());
             return self.forward_moments(Algorithm::Tensor(tile), &q, [&x, &w], y, moments);
         }

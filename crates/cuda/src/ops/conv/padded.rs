@@ -1,7 +1,7 @@
 //! Convolutions of few input channels on tensor cores: the channels of input and weight are padded to 16 bytes with zeros first.
 
 use super::algorithm::{Algorithm, Pass};
-use super::choose::{padded, product, tensor_parts, tensor_tile};
+use super::choose::{in_pairs, padded, product, tensor_parts, tensor_tile};
 use super::launch::{WAVES, geometry, tiles};
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;
@@ -10,6 +10,18 @@ use kiln_core::ops::ConvParams;
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::conv_pad as kernels;
+
+/// What the weight gradient has of that of the padded convolution (`Kept` of `conv_parts.cuh`).
+fn kept(p: &ConvParams, dtype: DType) -> [u32; 4] {
+    let channels = (16 / dtype.size()) as u32;
+    match in_pairs(p, dtype) {
+        true => {
+            let taps = p.window.kernel[2];
+            [p.in_channels, channels / 2, taps, taps.next_multiple_of(2)]
+        }
+        false => [p.in_channels, channels, 1, 1],
+    }
+}
 
 impl Cuda {
     pub(super) fn padded_forward(
@@ -21,7 +33,7 @@ impl Cuda {
         y: &mut CudaBuffer,
     ) -> Result<()> {
         let (q, dtype) = (padded(p, x.dtype()), x.dtype());
-        let (x, w) = (self.pad_channels(p, x)?, self.pad_channels(p, w)?);
+        let (x, w) = (self.padded_input(p, &q, x)?, self.padded_weight(p, &q, w)?);
         let tile = tensor_tile(Pass::Forward, &q, dtype, self.multiprocessors());
         self.forward(Algorithm::Tensor(tile), &q, &x, &w, bias, y)
     }
@@ -34,7 +46,7 @@ impl Cuda {
         dw: &mut CudaBuffer,
     ) -> Result<()> {
         let (q, dtype) = (padded(p, g.dtype()), g.dtype());
-        let x = self.pad_channels(p, x)?;
+        let x = self.padded_input(p, &q, x)?;
         let tile = tensor_tile(Pass::WeightGrad, &q, dtype, self.multiprocessors());
         let (splits, _) = tensor_parts(tile, Pass::WeightGrad, &q, dtype, self.multiprocessors());
         let Some((kernel, [rows, columns], threads)) = tiles(Algorithm::Tensor(tile), Pass::WeightGrad, &q, dtype)
@@ -55,6 +67,7 @@ impl Cuda {
         let count = splits as u32;
         let groups = u64::from(grid.grid[0]) * u64::from(grid.grid[1]) * size.parts;
         let sharers = self.sharers(kernel, grid, groups, splits)?;
+        let kept = kept(p, dtype);
         let args = [
             Arg::value(&q),
             g.arg(),
@@ -63,17 +76,17 @@ impl Cuda {
             Arg::value(&count),
             dw.out(),
             Arg::value(&sharers),
-            Arg::value(&p.in_channels),
+            Arg::value(&kept),
         ];
         self.launch(kernel, grid, &args)?;
         if sharers > 0 {
             return Ok(());
         }
-        let rows = dw.len() as u64 / u64::from(p.in_channels);
-        let grid = self.strided(dw.len() as u64);
+        let len = size.rows * size.columns;
+        let grid = self.strided(len);
         let args = [
-            Arg::value(&rows),
-            Arg::value(&p.in_channels),
+            Arg::value(&len),
+            Arg::value(&kept),
             Arg::value(&count),
             parts.arg(),
             dw.out(),
@@ -81,8 +94,49 @@ impl Cuda {
         self.launch(instance(&kernels::CONV_SUM_PADDED, dtype), grid, &args)
     }
 
+    /// The input `x` of `p` as `q`, the padded convolution, reads it.
+    pub(super) fn padded_input(&self, p: &ConvParams, q: &ConvParams, x: &CudaBuffer) -> Result<CudaBuffer> {
+        match in_pairs(p, x.dtype()) {
+            true => self.pad_pairs(p, x, (p.window.input[2], p.window.padding[2]), q.window.input[2]),
+            false => self.pad_channels(p, x),
+        }
+    }
+
+    /// The weight of `p` as `q`, the padded convolution, reads it.
+    pub(super) fn padded_weight(&self, p: &ConvParams, q: &ConvParams, w: &CudaBuffer) -> Result<CudaBuffer> {
+        match in_pairs(p, w.dtype()) {
+            true => self.pad_pairs(p, w, (p.window.kernel[2], 0), q.window.kernel[2]),
+            false => self.pad_channels(p, w),
+        }
+    }
+
+    /// Rows of `width` positions, and `before` of zeros, in pairs.
+    fn pad_pairs(
+        &self,
+        p: &ConvParams,
+        from: &CudaBuffer,
+        (width, before): (u32, u32),
+        pairs: u32,
+    ) -> Result<CudaBuffer> {
+        let dtype = from.dtype();
+        let rows = from.len() as u64 / (u64::from(p.in_channels) * u64::from(width));
+        let n = rows * u64::from(pairs);
+        let mut to = self.scratch(dtype, n as usize * (16 / dtype.size()))?;
+        let args = [
+            Arg::value(&rows),
+            Arg::value(&p.in_channels),
+            Arg::value(&width),
+            Arg::value(&before),
+            Arg::value(&pairs),
+            from.arg(),
+            to.out(),
+        ];
+        self.launch(instance(&kernels::CONV_PAD_PAIRS, dtype), self.strided(n), &args)?;
+        Ok(to)
+    }
+
     /// Rows of the convolution's input channels, padded to 16 bytes.
-    pub(super) fn pad_channels(&self, p: &ConvParams, rows_of: &CudaBuffer) -> Result<CudaBuffer> {
+    fn pad_channels(&self, p: &ConvParams, rows_of: &CudaBuffer) -> Result<CudaBuffer> {
         let dtype = rows_of.dtype();
         let rows = rows_of.len() as u64 / u64::from(p.in_channels);
         let mut to = self.scratch(dtype, rows as usize * (16 / dtype.size()))?;
