@@ -9,6 +9,7 @@ mod control;
 mod conv;
 mod conv_moments;
 mod conv_norm;
+mod conv_pool;
 #[allow(dead_code)]
 #[path = "../../examples/cuda_graph.rs"]
 mod cuda_graph;
