@@ -1,13 +1,12 @@
 // The mean of each channel of a convolution's result, and the sum of its squared deviations from it, made while the result is written:
 // the batch norm behind it then need not read the result for them.
 //
-// A thread of the epilogue (each_four of common/tensor_tile.cuh) has the same four columns in all its rows. It sums their distances from
-// the first of them and the squares of these, so that a large mean costs no digits. Four threads share columns; they are joined by the
-// formula of Chan, Golub and LeVeque, as are the blocks: the last of MOMENT_BLOCKS blocks of rows to arrive joins those, the last of all
-// such groups joins the groups. In which order is decided by numbers of blocks alone.
+// A thread of the epilogue has the same four columns in all its rows. It sums their distances from the first of them and the squares of
+// these, so that a large mean costs no digits. Several threads share columns; they are joined by the formula of Chan, Golub and LeVeque, as
+// are the blocks: the last of MOMENT_BLOCKS blocks of rows to arrive joins those, the last of all such groups joins the groups. In which
+// order is decided by numbers of blocks alone.
 #pragma once
 
-#include "common/tensor_tile.cuh"
 #include "norm.cuh"
 
 constexpr u32 MOMENT_BLOCKS = 64;     // kiln_cuda's `MOMENT_BLOCKS`
@@ -27,10 +26,32 @@ __device__ __forceinline__ bool moments_are_last(u32 ticket, u32 blocks, bool &l
     return last;
 }
 
-// The moments of `n` sets from[set, {mean, m2}, channel] of `each` values each, but the last, of `total` values in all.
-__device__ __forceinline__ Moments joined_moments(const float *from, u64 channels, u32 n, u64 each, u64 total) {
+// How many values the moments of a set are of: of `each` in every set but the last, and `total` in all.
+struct EqualCounts {
+    u64 each, total;
+
+    __device__ __forceinline__ float of(u32 set) const { return (float)min(each, total - set * each); }
+    __device__ __forceinline__ void put(u32, float) const {}
+    __device__ __forceinline__ EqualCounts of_groups(u32) const { return {MOMENT_BLOCKS * each, total}; }
+};
+
+// The same where sets differ: counts[set] is written beside the moments.
+struct StoredCounts {
+    float *counts;
+
+    __device__ __forceinline__ float of(u32 set) const { return __ldcg(counts + set); }
+    __device__ __forceinline__ void put(u32 set, float count) const {
+        if (threadIdx.x == 0) counts[set] = count;
+    }
+    __device__ __forceinline__ StoredCounts of_groups(u32 sets) const { return {counts + sets}; }
+};
+
+// The moments of the `n` sets from[set, {mean, m2}, channel] from set `begin` on.
+template <typename Counts>
+__device__ __forceinline__ Moments joined_moments(const float *from, u64 channels, u32 begin, u32 n, const Counts &counts) {
     constexpr int SETS = 16;
     Moments all = {};
+    from += begin * 2 * channels;
     for (u32 first = 0; first < n; first += SETS, from += SETS * 2 * channels) {
         float mean[SETS], m2[SETS], count[SETS];
 #pragma unroll
@@ -38,7 +59,7 @@ __device__ __forceinline__ Moments joined_moments(const float *from, u64 channel
             const bool there = first + i < n;
             mean[i] = there ? __ldcg(from + i * 2 * channels) : 0.0f;
             m2[i] = there ? __ldcg(from + (i * 2 + 1) * channels) : 0.0f;
-            count[i] = there ? (float)min(each, total - (first + i) * each) : 0.0f;
+            count[i] = there ? counts.of(begin + first + i) : 0.0f;
         }
         Moments few = {0.0f, 0.0f, 0.0f};
         float sum = 0.0f;
@@ -55,11 +76,36 @@ __device__ __forceinline__ Moments joined_moments(const float *from, u64 channel
     return all;
 }
 
-template <typename Tile> struct ChannelMoments {
-    static constexpr int FOURS = Tile::COLUMNS / 4, SHARES = Tile::THREADS / FOURS;
-    static_assert(Tile::THREADS == Tile::COLUMNS, "a thread for each column");
-    static_assert(3 * SHARES * Tile::COLUMNS * 4 < Tile::BYTES, "a set of every thread fits");
+// Writes the moments `m` of this thread's column of a block to partial[block, {mean, m2}, channel], and those of all `blocks`, after which
+// groups of blocks lie in partial, to moments[{mean, m2}, channel]. The blocks of tile `columns` of the columns are joined; `channel` is
+// that of this thread's column, if it is `inside`. Thread 0's is.
+template <typename Counts>
+__device__ __forceinline__ void join_moments(Moments m, u32 block, u32 blocks, u32 columns, const Counts &counts, u64 channels,
+                                             u64 channel, bool inside, float *partial, float *moments, bool &last) {
+    const u32 groups = (blocks - 1) / MOMENT_BLOCKS + 1, group = block / MOMENT_BLOCKS;
+    const u32 tickets = columns * (groups + 1);
+    const u64 set = 2 * channels;
+    auto write = [&](float *to) {
+        if (!inside) return;
+        to[channel] = m.mean;
+        to[channels + channel] = m.m2;
+    };
+    write(partial + block * set);
+    counts.put(block, m.count);
+    const u32 first = group * MOMENT_BLOCKS, few = min(MOMENT_BLOCKS, blocks - first);
+    if (!moments_are_last(tickets + group, few, last)) return;
+    if (inside) m = joined_moments(partial + channel, channels, first, few, counts);
+    float *of_groups = partial + blocks * set;
+    const Counts group_counts = counts.of_groups(blocks);
+    write(of_groups + group * set);
+    group_counts.put(group, m.count);
+    if (!moments_are_last(tickets + groups, groups, last)) return;
+    if (inside) m = joined_moments(of_groups + channel, channels, 0, groups, group_counts);
+    write(moments);
+}
 
+// What a thread has seen of four columns.
+struct FourMoments {
     float pivot[4] = {}, sum[4] = {}, square[4] = {};
     float count = 0.0f;
 
@@ -75,16 +121,13 @@ template <typename Tile> struct ChannelMoments {
         count += 1.0f;
     }
 
-    // Writes the moments of the block to partial[block, {mean, m2}, channel], and those of all blocks, after which groups of blocks lie in
-    // partial, to moments[{mean, m2}, channel]. `rows` in all, of which a block has Tile::ROWS; `channel` is that of this thread's
-    // column, if it is `inside`. `memory` is the block's, free after a __syncthreads().
-    __device__ __forceinline__ void put(u64 rows, u64 channels, u64 channel, bool inside, float *partial, float *moments,
-                                        unsigned char *memory) const {
-        float *means = reinterpret_cast<float *>(memory), *squares = means + SHARES * Tile::COLUMNS,
-              *counts = squares + SHARES * Tile::COLUMNS;
-        bool &last = *reinterpret_cast<bool *>(counts + SHARES * Tile::COLUMNS);
+    // The moments of column threadIdx.x % COLUMNS, of which SHARES threads, COLUMNS / 4 apart, have a share each. `memory` has
+    // MOMENT_BYTES<COLUMNS, SHARES>, and is free after a __syncthreads().
+    template <int COLUMNS, int SHARES> __device__ __forceinline__ Moments of_block(float *memory) const {
+        constexpr int FOURS = COLUMNS / 4;
+        float *means = memory, *squares = means + SHARES * COLUMNS, *counts = squares + SHARES * COLUMNS;
         const float inverse = count > 0.0f ? 1.0f / count : 0.0f;
-        const int at = (int)threadIdx.x / FOURS * Tile::COLUMNS + (int)threadIdx.x % FOURS * 4;
+        const int at = (int)threadIdx.x / FOURS * COLUMNS + (int)threadIdx.x % FOURS * 4;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             means[at + i] = pivot[i] + sum[i] * inverse;
@@ -92,30 +135,33 @@ template <typename Tile> struct ChannelMoments {
             counts[at + i] = count;
         }
         __syncthreads();
-        const u32 groups = (gridDim.x - 1) / MOMENT_BLOCKS + 1, group = blockIdx.x / MOMENT_BLOCKS;
-        const u32 tickets = (blockIdx.z * gridDim.y + blockIdx.y) * (groups + 1);
-        const u64 set = 2 * channels;
         Moments m = {};
 #pragma unroll
         for (int s = 0; s < SHARES; ++s) {
-            const int from = s * Tile::COLUMNS + threadIdx.x;
+            const int from = s * COLUMNS + threadIdx.x % COLUMNS;
             m.add(Moments{counts[from], means[from], squares[from]});
         }
-        auto write = [&](float *to) {
-            if (!inside) return;
-            to[channel] = m.mean;
-            to[channels + channel] = m.m2;
-        };
-        write(partial + blockIdx.x * set);
-        const u32 first = group * MOMENT_BLOCKS, blocks = min(MOMENT_BLOCKS, gridDim.x - first);
-        if (!moments_are_last(tickets + group, blocks, last)) return;
-        const u64 begin = (u64)first * Tile::ROWS, size = (u64)MOMENT_BLOCKS * Tile::ROWS;
-        if (inside)
-            m = joined_moments(partial + first * set + channel, channels, blocks, Tile::ROWS, min(size, rows - begin));
-        float *of_groups = partial + gridDim.x * set;
-        write(of_groups + group * set);
-        if (!moments_are_last(tickets + groups, groups, last)) return;
-        if (inside) m = joined_moments(of_groups + channel, channels, groups, size, rows);
-        write(moments);
+        return m;
+    }
+};
+template <int COLUMNS, int SHARES> constexpr int MOMENT_BYTES = 3 * SHARES * COLUMNS * 4;
+
+template <typename Tile> struct ChannelMoments {
+    static constexpr int SHARES = Tile::THREADS / (Tile::COLUMNS / 4), BYTES = MOMENT_BYTES<Tile::COLUMNS, SHARES>;
+    static_assert(Tile::THREADS == Tile::COLUMNS, "a thread for each column");
+    static_assert(BYTES < Tile::BYTES, "a set of every thread fits");
+
+    FourMoments of_thread;
+
+    __device__ __forceinline__ void add(const float (&v)[4]) { of_thread.add(v); }
+
+    // Joins the moments of the block with those of all others (join_moments). `rows` in all, of which a block has Tile::ROWS; `channel` is
+    // that of this thread's column, if it is `inside`. `memory` is the block's, free after a __syncthreads().
+    __device__ __forceinline__ void put(u64 rows, u64 channels, u64 channel, bool inside, float *partial, float *moments,
+                                        unsigned char *memory) const {
+        bool &last = *reinterpret_cast<bool *>(memory + BYTES);
+        const Moments m = of_thread.of_block<Tile::COLUMNS, SHARES>(reinterpret_cast<float *>(memory));
+        join_moments(m, blockIdx.x, gridDim.x, blockIdx.z * gridDim.y + blockIdx.y, EqualCounts{Tile::ROWS, rows}, channels, channel,
+                     inside, partial, moments, last);
     }
 };

@@ -4,11 +4,13 @@
 //
 //   d = g + more, zero where the ReLU was not positive;   dshift = Σ d;   dscale = Σ d·x̂,   x̂ = (x − mean)·rstd
 //
-// Terms are rounded as norm_sums of norm.cu rounds them: d has the same bits. A thread has the same four columns in all its rows; four
+// Terms are rounded as norm_sums of norm.cu rounds them: d has the same bits. A thread has the same four columns in all its rows; several
 // threads share columns. Blocks are joined in the order of their numbers, as moments are (conv_moments.cuh): groups of MOMENT_BLOCKS by the
 // last block of each, then all groups by the last of these.
 #pragma once
 
+#include "common/tensor_tile.cuh"
+#include "conv.cuh"
 #include "conv_moments.cuh"
 
 #include <type_traits>
@@ -106,6 +108,84 @@ template <typename T> struct NormRow {
     NormFour<T> x, more, gate;
 };
 
+// A thread's four columns, from `channel` on, if they are `inside`. A ReLU is behind the norm if p.activation has it.
+template <typename T> struct NormColumns {
+    // Another term of -0 changes no sum. The ReLU was positive where (gate − centre)·a + b, rounded, is: that is what the norm made of x, or
+    // y itself; without a ReLU the gate is 1.
+    const T *x;
+    NormOperand<T> more, gate;
+    float m[4] = {}, k[4] = {}, dot[4] = {}, total[4] = {};
+    float centre[4] = {}, a[4] = {1.0f, 1.0f, 1.0f, 1.0f}, b[4] = {};
+
+    __device__ __forceinline__ NormColumns(const ConvParams &p, const NormRead<T> &norm, u32 channel, bool inside)
+        : x(norm.x), more(norm.more, norm.x, -0.0f), gate(again(p, norm) ? norm.x : norm.y, norm.x, 1.0f) {
+        if (!inside) return;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            m[i] = norm.mean[channel + i];
+            k[i] = norm.rstd[channel + i];
+            if (again(p, norm)) {
+                centre[i] = m[i];
+                a[i] = norm.of_channel(norm.scale, channel + i, 1.0f) * k[i];
+                b[i] = norm.of_channel(norm.shift, channel + i, 0.0f);
+            }
+        }
+    }
+    static __device__ __forceinline__ bool again(const ConvParams &p, const NormRead<T> &norm) {
+        return p.activation != 0 && norm.y == nullptr;
+    }
+    // Reads what is needed for the four elements from `at` on.
+    __device__ __forceinline__ void load(NormRow<T> &row, u64 at) const {
+        row.x.load(x + at);
+        row.more.load(more.from + at);
+        row.gate.load(gate.from + at);
+    }
+    // Makes d of a data gradient of four elements, writes it and adds it to the sums.
+    __device__ __forceinline__ void add(const NormRow<T> &row, const float4 &sum, T *to) {
+        NormFour<T> out;
+        out.round(sum.x, sum.y, sum.z, sum.w);
+        float g[4], v[4], other[4], open[4];
+        out.get(g);
+        row.x.get(v);
+        more.of(row.more).get(other);
+        gate.of(row.gate).get(open);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            const bool blocks = normalised(open[q], centre[q], a[q], b[q]) <= ROUNDS_TO_ZERO<T>;
+            g[q] = blocks ? 0.0f : g[q] + other[q];
+        }
+        out.round(g[0], g[1], g[2], g[3]);
+        out.get(g);
+        out.store(to);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            dot[q] += g[q] * ((v[q] - m[q]) * k[q]);
+            total[q] += g[q];
+        }
+    }
+    // The sums of column threadIdx.x % COLUMNS, of which SHARES threads, COLUMNS / 4 apart, have a share each. `memory` has
+    // NORM_BYTES<COLUMNS, SHARES>, and is free after a __syncthreads().
+    template <int COLUMNS, int SHARES> __device__ __forceinline__ float2 of_block(float *memory) const {
+        constexpr int FOURS = COLUMNS / 4;
+        float *totals = memory + SHARES * COLUMNS;
+        const int at = (int)threadIdx.x / FOURS * COLUMNS + (int)threadIdx.x % FOURS * 4;
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            memory[at + q] = dot[q];
+            totals[at + q] = total[q];
+        }
+        __syncthreads();
+        float2 of_block = {0.0f, 0.0f};
+#pragma unroll
+        for (int s = 0; s < SHARES; ++s) {
+            of_block.x += memory[s * COLUMNS + threadIdx.x % COLUMNS];
+            of_block.y += totals[s * COLUMNS + threadIdx.x % COLUMNS];
+        }
+        return of_block;
+    }
+};
+template <int COLUMNS, int SHARES> constexpr int NORM_BYTES = 2 * SHARES * COLUMNS * 4;
+
 // The sums of n sets from[set, {dot, total}, channel].
 __device__ __forceinline__ float2 joined_sums(const float *from, u64 channels, u32 n) {
     constexpr u32 SETS = 8;
@@ -127,15 +207,14 @@ __device__ __forceinline__ float2 joined_sums(const float *from, u64 channels, u
     return sum;
 }
 
-// Writes the sums of the block to partial[block, {dot, total}, channel] and, in the last block, those of all to dscale and dshift.
-// `of_block` is that of this thread's column, if it is `inside`; blocks count those of all classes of remainders.
+// Writes the sums of a block to partial[block, {dot, total}, channel] and, in the last of `blocks`, those of all to dscale and dshift.
+// `of_block` is that of this thread's column, if it is `inside`. The blocks of tile `columns` of the columns are joined.
 template <typename T>
-__device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRead<T> &norm, u32 group, u64 channel, bool inside,
-                                               float2 of_block, float *partial, bool &last) {
-    const u64 channels = p.in_channels, set = 2 * channels;
-    const u32 block = blockIdx.z / p.groups * gridDim.x + blockIdx.x, blocks = gridDim.z / p.groups * gridDim.x;
+__device__ __forceinline__ void join_norm_sums(const NormRead<T> &norm, u32 block, u32 blocks, u32 columns, u64 channels, u64 channel,
+                                               bool inside, float2 of_block, float *partial, bool &last) {
+    const u64 set = 2 * channels;
     const u32 groups = (blocks - 1) / MOMENT_BLOCKS + 1, of = block / MOMENT_BLOCKS, first = of * MOMENT_BLOCKS;
-    const u32 tickets = (group * gridDim.y + blockIdx.y) * (groups + 1), few = min(MOMENT_BLOCKS, blocks - first);
+    const u32 tickets = columns * (groups + 1), few = min(MOMENT_BLOCKS, blocks - first);
     auto write = [&](float *to) {
         if (!inside) return;
         to[channel] = of_block.x;
@@ -153,6 +232,14 @@ __device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRe
     norm.dshift[channel] = of_block.y;
 }
 
+// The same for a block of a data gradient that takes the positions class by class: blocks count those of all classes.
+template <typename T>
+__device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRead<T> &norm, u32 group, u64 channel, bool inside,
+                                               float2 of_block, float *partial, bool &last) {
+    const u32 block = blockIdx.z / p.groups * gridDim.x + blockIdx.x, blocks = gridDim.z / p.groups * gridDim.x;
+    join_norm_sums(norm, block, blocks, group * gridDim.y + blockIdx.y, p.in_channels, channel, inside, of_block, partial, last);
+}
+
 // The end of a block: `d` lies where the data gradient would, `targets` has the place of each row, ~0 where there is none. Columns of the
 // group are `per`, by fours; those of the block begin at `columns`. A ReLU is behind the norm if p.activation has it.
 template <typename T, typename Tile>
@@ -163,30 +250,13 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
     constexpr int EACH = 16 * Tile::DOWN / SHARES;                    // rows of a thread in 16 of every warp
     constexpr int AHEAD = sizeof(T) == 2 || EACH < 4 ? EACH : 4;      // of those, whose loads are under way together
     static_assert(Tile::THREADS == Tile::COLUMNS && EACH % AHEAD == 0, "a thread for each column");
-    static_assert(2 * SHARES * Tile::COLUMNS * 4 < EPILOGUE<Tile>, "a set of every thread fits");
+    static_assert(NORM_BYTES<Tile::COLUMNS, SHARES> < EPILOGUE<Tile>, "a set of every thread fits");
     float *stage = reinterpret_cast<float *>(memory);
     const int lane = threadIdx.x % 32, warp_row = Tile::row() / Tile::HEIGHT;
     const int mine = threadIdx.x / FOURS, column = threadIdx.x % FOURS * 4;
     const u32 c = columns + column;
-    const bool inside = c < per, relu = p.activation != 0, again = relu && norm.y == nullptr;
-    float m[4] = {}, k[4] = {}, dot[4] = {}, total[4] = {};
-    // Another term of -0 changes no sum. The ReLU was positive where (gate − centre)·a + b, rounded, is: that is what the norm made of x, or
-    // y itself; without a ReLU the gate is 1.
-    const NormOperand<T> more(norm.more, norm.x, -0.0f), gate(again ? norm.x : norm.y, norm.x, 1.0f);
-    float centre[4] = {}, a[4] = {1.0f, 1.0f, 1.0f, 1.0f}, b[4] = {};
-    if (inside) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const u32 channel = group * per + c + i;
-            m[i] = norm.mean[channel];
-            k[i] = norm.rstd[channel];
-            if (again) {
-                centre[i] = m[i];
-                a[i] = norm.of_channel(norm.scale, channel, 1.0f) * k[i];
-                b[i] = norm.of_channel(norm.shift, channel, 0.0f);
-            }
-        }
-    }
+    const bool inside = c < per;
+    NormColumns<T> four(p, norm, group * per + c, inside);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < Tile::MS; ++i) {
@@ -198,10 +268,8 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
         auto load = [&](int from) {
 #pragma unroll
             for (int n = 0; n < AHEAD; ++n) {
-                const u64 to = target(from + n), at = to == ~0ull ? 0 : to + c;
-                read[n].x.load(norm.x + at);
-                read[n].more.load(more.from + at);
-                read[n].gate.load(gate.from + at);
+                const u64 to = target(from + n);
+                four.load(read[n], to == ~0ull ? 0 : to + c);
             }
         };
         load(0);
@@ -219,45 +287,13 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
             for (int n = 0; n < AHEAD; ++n) {
                 const u64 to = target(from + n);
                 if (to == ~0ull) continue;
-                const float4 sum = *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column);
-                NormFour<T> out;
-                out.round(sum.x, sum.y, sum.z, sum.w);
-                float g[4], x[4], other[4], open[4];
-                out.get(g);
-                read[n].x.get(x);
-                more.of(read[n].more).get(other);
-                gate.of(read[n].gate).get(open);
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {
-                    const bool blocks = normalised(open[q], centre[q], a[q], b[q]) <= ROUNDS_TO_ZERO<T>;
-                    g[q] = blocks ? 0.0f : g[q] + other[q];
-                }
-                out.round(g[0], g[1], g[2], g[3]);
-                out.get(g);
-                out.store(d + to + c);
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {
-                    dot[q] += g[q] * ((x[q] - m[q]) * k[q]);
-                    total[q] += g[q];
-                }
+                four.add(read[n], *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column), d + to + c);
             }
         }
         __syncthreads();
     }
-    float *totals = stage + SHARES * Tile::COLUMNS;
-    bool &last = *reinterpret_cast<bool *>(totals + SHARES * Tile::COLUMNS);
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-        stage[mine * Tile::COLUMNS + column + q] = dot[q];
-        totals[mine * Tile::COLUMNS + column + q] = total[q];
-    }
-    __syncthreads();
-    float2 of_block = {0.0f, 0.0f};
-#pragma unroll
-    for (int s = 0; s < SHARES; ++s) {
-        of_block.x += stage[s * Tile::COLUMNS + threadIdx.x];
-        of_block.y += totals[s * Tile::COLUMNS + threadIdx.x];
-    }
+    bool &last = *reinterpret_cast<bool *>(memory + NORM_BYTES<Tile::COLUMNS, SHARES>);
+    const float2 of_block = four.template of_block<Tile::COLUMNS, SHARES>(stage);
     const u32 of = columns + threadIdx.x;
     join_norm_sums(p, norm, group, (u64)group * per + of, of < per, of_block, partial, last);
 }

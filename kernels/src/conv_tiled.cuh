@@ -211,44 +211,62 @@ __device__ __forceinline__ void put4(T *__restrict__ to, const float (&v)[4], in
     }
 }
 
-// Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx).
-template <typename T, int V, bool DATA, typename Tile>
+// Nothing is taken of the result.
+struct NothingElse {
+    static constexpr bool MOMENTS = false, NORM = false;
+};
+
+// Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). `of` sees the rows of the result if it wants
+// MOMENTS, and writes it itself if it is the end that a NORM wants, with the blocks of a class that have no rows.
+template <typename T, int V, bool DATA, typename Tile, typename Of = NothingElse>
 __device__ __forceinline__ void gathered(const ConvParams &p, const T *__restrict__ source, const T *__restrict__ w,
-                                         const T *__restrict__ bias, T *__restrict__ result) {
+                                         const T *__restrict__ bias, T *__restrict__ result, Of of = {}) {
     Gather<DATA> g(p, blockIdx.z);
     u64 first = (u64)blockIdx.x * Tile::ROWS;
-    if (first >= g.rows) return; // classes of remainders differ in size
+    const bool some = first < g.rows; // classes of remainders differ in size
+    if (!Of::NORM && !some) return;
     u32 column = blockIdx.y * Tile::COLUMNS;
-    GatheredRows<T, V, DATA, Tile> a(g, source, first);
     float sums[Tile::HIGH][Tile::WIDE] = {};
-    int steps = (g.depth + Tile::DEPTH - 1) / Tile::DEPTH;
-    if constexpr (DATA) {
-        WeightOfInputs<T, V, Tile> b(p, g, w, column);
-        product<Tile>(a, b, steps, sums);
-    } else {
-        WeightOfOutputs<T, V, Tile> b(p, g, w, column);
-        product<Tile>(a, b, steps, sums);
+    if (!Of::NORM || some) {
+        GatheredRows<T, V, DATA, Tile> a(g, source, first);
+        int steps = (g.depth + Tile::DEPTH - 1) / Tile::DEPTH;
+        if constexpr (DATA) {
+            WeightOfInputs<T, V, Tile> b(p, g, w, column);
+            product<Tile>(a, b, steps, sums);
+        } else {
+            WeightOfOutputs<T, V, Tile> b(p, g, w, column);
+            product<Tile>(a, b, steps, sums);
+        }
     }
     u32 per = DATA ? group_in(p) : group_out(p), channels = DATA ? p.in_channels : p.out_channels;
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    if constexpr (Of::NORM) {
+        of.put(p, g, first, column, sums, result);
+    } else {
 #pragma unroll
-    for (int i = 0; i < Tile::HIGH; ++i) {
-        u64 row = first + owned<Tile::HIGH>(ty, i);
-        if (row >= g.rows) continue;
-        T *to = result + g.target(p, row) * channels + (u64)g.group * per;
+        for (int i = 0; i < Tile::HIGH; ++i) {
+            u64 row = first + owned<Tile::HIGH>(ty, i);
+            if (row >= g.rows) continue;
+            T *to = result + g.target(p, row) * channels + (u64)g.group * per;
 #pragma unroll
-        for (int j = 0; j < Tile::WIDE; j += 4) {
-            int c = (int)column + owned<Tile::WIDE>(tx, j), left = (int)per - c;
-            float v[4];
+            for (int j = 0; j < Tile::WIDE; j += 4) {
+                int c = (int)column + owned<Tile::WIDE>(tx, j), left = (int)per - c;
+                float v[4];
 #pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                v[n] = sums[i][j + n];
-                if constexpr (!DATA) {
-                    if (bias != nullptr && n < left) v[n] += to_acc(bias[g.group * per + c + n]);
-                    v[n] = activate(p.activation, v[n]);
+                for (int n = 0; n < 4; ++n) {
+                    v[n] = sums[i][j + n];
+                    if constexpr (!DATA) {
+                        if (bias != nullptr && n < left) v[n] += to_acc(bias[g.group * per + c + n]);
+                        v[n] = activate(p.activation, v[n]);
+                    }
                 }
+                put4<T, V>(to + c, v, left);
+                if constexpr (Of::MOMENTS) of.add(j / 4, v);
             }
-            put4<T, V>(to + c, v, left);
+        }
+        if constexpr (Of::MOMENTS) {
+            u32 c = column + threadIdx.x;
+            of.put(g.rows, channels, (u64)g.group * per + c, threadIdx.x < Tile::COLUMNS && c < per);
         }
     }
 }

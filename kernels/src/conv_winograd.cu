@@ -22,8 +22,10 @@
 // Contract: C and O are multiples of 4; the bounds of conv_gather.cuh. A call takes the tiles first … first + tiles of
 // all (image, depth, row, column), so that the scratch has a limit.
 // Geometry: 256 threads; weight: one dimension with a stride over O·C/4; source and result: over tiles·channels/4 (128
-// threads); product: x ⌈tiles / tile⌉, y ⌈result channels / tile⌉, z 16.
+// threads); product: x ⌈tiles / tile⌉, y ⌈result channels / tile⌉, z 16; result with moments or a norm: 128 threads, x
+// ⌈tiles / MOMENT_TILES⌉, y ⌈result channels / MOMENT_COLUMNS⌉.
 #include "conv_gather.cuh"
+#include "conv_norm.cuh"
 #include "conv_tile.cuh"
 
 constexpr int STRETCH = 64; // channels that are summed separately
@@ -253,43 +255,137 @@ __device__ __forceinline__ void gather_line(float4 a, float4 b, float4 c, float4
     second = sub(sub(b, c), d);
 }
 
+// The four results of tile n of this call, four channels from 4·lane on.
+__device__ __forceinline__ void results_of(const Tiles &t, const f32 *__restrict__ sums, u32 tiles, u64 n, u32 lane, float4 (&out)[4]) {
+    u64 plane = (u64)tiles * t.channels_out;
+    sums += n * t.channels_out + lane * 4;
+    float4 rows[2][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        float4 m[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) m[i] = *reinterpret_cast<const float4 *>(sums + (i * 4 + j) * plane);
+        gather_line(m[0], m[1], m[2], m[3], rows[0][j], rows[1][j]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) gather_line(rows[i][0], rows[i][1], rows[i][2], rows[i][3], out[i * 2], out[i * 2 + 1]);
+}
+
+__device__ __forceinline__ bool finite(const float4 (&out)[4]) {
+    return finite(out[0]) && finite(out[1]) && finite(out[2]) && finite(out[3]);
+}
+
+// Writes the results of tile n of this call, of all, four channels of them, and shows each to `see`.
+template <bool DATA, typename See>
+__device__ __forceinline__ void put_results(const ConvParams &p, const Tiles &t, const f32 *__restrict__ x, const f32 *__restrict__ w,
+                                            const f32 *__restrict__ sums, const f32 *__restrict__ bias, f32 *__restrict__ y, u64 first,
+                                            u32 tiles, u64 n, u32 lane, See see) {
+    TileAt at = tile_at(t, first + n);
+    float4 out[4];
+    results_of(t, sums, tiles, n, lane, out);
+    f32 *image = y + at.image * t.result[0] * t.result[1] * t.channels_out + lane * 4;
+    bool all = finite(out);
+    // The results one by one, and the four channels too: unrolled, an activation and direct sums do not fit the registers.
+#pragma unroll 1
+    for (u32 i = 0; i < 4; ++i) {
+        u32 row = at.row * 2 + i / 2, column = at.column * 2 + i % 2, c = lane * 4;
+        if (row >= t.result[0] || column >= t.result[1]) continue;
+        float4 v = i < 2 ? (i == 0 ? out[0] : out[1]) : (i == 2 ? out[2] : out[3]);
+        if (!all) v = direct<DATA>(p, x, w, at.image, row, column, c);
+        if constexpr (!DATA)
+#pragma unroll 1
+            for (u32 q = 0; q < 4; ++q) v = make_float4(v.y, v.z, v.w, finish(p, bias, c + q, v.x));
+        *reinterpret_cast<float4 *>(image + ((u64)row * t.result[1] + column) * t.channels_out) = v;
+        see(v);
+    }
+}
+
 template <bool DATA>
 __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__restrict__ x, const f32 *__restrict__ w,
                                              const f32 *__restrict__ sums, const f32 *__restrict__ bias,
                                              f32 *__restrict__ y, u64 first, u32 tiles) {
     Tiles t = tiles_of<DATA>(p);
     u32 lanes = t.channels_out / 4;
-    u64 plane = (u64)tiles * t.channels_out;
-    for (u64 n = global_thread(); n < (u64)tiles * lanes; n += global_threads()) {
+    for (u64 at = global_thread(); at < (u64)tiles * lanes; at += global_threads()) {
         u32 lane;
-        TileAt at = tile_at(t, first + split(n, lanes, lane));
-        float4 rows[2][4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            float4 m[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) m[i] = *reinterpret_cast<const float4 *>(sums + (i * 4 + j) * plane + n * 4);
-            gather_line(m[0], m[1], m[2], m[3], rows[0][j], rows[1][j]);
-        }
-        float4 out[2][2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            gather_line(rows[i][0], rows[i][1], rows[i][2], rows[i][3], out[i][0], out[i][1]);
-        f32 *image = y + at.image * t.result[0] * t.result[1] * t.channels_out + lane * 4;
-        bool all = finite(out[0][0]) && finite(out[0][1]) && finite(out[1][0]) && finite(out[1][1]);
-        // The results one by one, and the four channels too: unrolled, an activation and direct sums do not fit the registers.
-#pragma unroll 1
-        for (u32 n = 0; n < 4; ++n) {
-            u32 row = at.row * 2 + n / 2, column = at.column * 2 + n % 2, c = lane * 4;
-            if (row >= t.result[0] || column >= t.result[1]) continue;
-            float4 v = n < 2 ? (n == 0 ? out[0][0] : out[0][1]) : (n == 2 ? out[1][0] : out[1][1]);
-            if (!all) v = direct<DATA>(p, x, w, at.image, row, column, c);
-            if constexpr (!DATA)
-#pragma unroll 1
-                for (u32 i = 0; i < 4; ++i) v = make_float4(v.y, v.z, v.w, finish(p, bias, c + i, v.x));
-            *reinterpret_cast<float4 *>(image + ((u64)row * t.result[1] + column) * t.channels_out) = v;
-        }
+        u64 n = split(at, lanes, lane);
+        put_results<DATA>(p, t, x, w, sums, bias, y, first, tiles, n, lane, [](const float4 &) {});
     }
+}
+
+// Forward, without a bias, with the moments of the channels by way of `partial` (conv_moments.cuh). A block has 64 channels of
+// MOMENT_TILES tiles, which are blocks `first / MOMENT_TILES` … of `blocks` of all calls. Behind the moments of all blocks and groups of
+// them lie how many results they are of, in each tile of 64 channels.
+constexpr int MOMENT_TILES = 16, MOMENT_COLUMNS = 64; // kiln_cuda's `MOMENT_TILES`, `MOMENT_COLUMNS`
+
+__device__ __forceinline__ void result_moments(const ConvParams &p, const f32 *__restrict__ x, const f32 *__restrict__ w,
+                                               const f32 *__restrict__ sums, f32 *__restrict__ y, u64 first, u32 tiles, u32 blocks,
+                                               float *partial, float *moments) {
+    constexpr int FOURS = MOMENT_COLUMNS / 4, SHARES = 128 / FOURS;
+    __shared__ float memory[MOMENT_BYTES<MOMENT_COLUMNS, SHARES> / 4];
+    __shared__ bool last;
+    Tiles t = tiles_of<false>(p);
+    const u32 lane = blockIdx.y * FOURS + threadIdx.x % FOURS, channels = t.channels_out;
+    FourMoments of_thread;
+    if (lane * 4 < channels)
+#pragma unroll 1
+        for (u32 i = threadIdx.x / FOURS; i < MOMENT_TILES; i += SHARES) {
+            const u64 n = (u64)blockIdx.x * MOMENT_TILES + i;
+            if (n >= tiles) break;
+            put_results<false>(p, t, x, w, sums, nullptr, y, first, tiles, n, lane, [&](const float4 &v) {
+                const float row[4] = {v.x, v.y, v.z, v.w};
+                of_thread.add(row);
+            });
+        }
+    const Moments m = of_thread.of_block<MOMENT_COLUMNS, SHARES>(memory);
+    const u32 channel = blockIdx.y * MOMENT_COLUMNS + threadIdx.x, sets = blocks + (blocks - 1) / MOMENT_BLOCKS + 1;
+    const StoredCounts counts = {partial + (u64)sets * 2 * channels + blockIdx.y * sets};
+    join_moments(m, (u32)(first / MOMENT_TILES) + blockIdx.x, blocks, blockIdx.y, counts, channels, channel,
+                 threadIdx.x < MOMENT_COLUMNS && channel < channels, partial, moments, last);
+}
+
+// The data gradient that ends as the norm that made x wants it (conv_norm.cuh), by the same blocks.
+__device__ __forceinline__ void result_norm(const ConvParams &p, const f32 *__restrict__ grad, const f32 *__restrict__ w,
+                                            const f32 *__restrict__ sums, f32 *d, u64 first, u32 tiles, u32 blocks,
+                                            const NormRead<f32> &norm, float *partial) {
+    constexpr int FOURS = MOMENT_COLUMNS / 4, SHARES = 128 / FOURS;
+    __shared__ float memory[NORM_BYTES<MOMENT_COLUMNS, SHARES> / 4];
+    __shared__ bool last;
+    Tiles t = tiles_of<true>(p);
+    const u32 lane = blockIdx.y * FOURS + threadIdx.x % FOURS, channels = t.channels_out;
+    const bool inside = lane * 4 < channels;
+    NormColumns<f32> four(p, norm, lane * 4, inside);
+    if (inside)
+#pragma unroll 1
+        for (u32 i = threadIdx.x / FOURS; i < MOMENT_TILES; i += SHARES) {
+            const u64 n = (u64)blockIdx.x * MOMENT_TILES + i;
+            if (n >= tiles) break;
+            TileAt at = tile_at(t, first + n);
+            const u32 rows = min(2u, t.result[0] - at.row * 2), columns = min(2u, t.result[1] - at.column * 2);
+            const u64 base = ((at.image * t.result[0] + at.row * 2) * t.result[1] + at.column * 2) * channels + lane * 4;
+            auto there = [&](int q) { return q / 2 < rows && q % 2 < columns; };
+            auto place = [&](int q) { return base + ((u64)(q / 2) * t.result[1] + q % 2) * channels; };
+            float4 out[4];
+            results_of(t, sums, tiles, n, lane, out);
+            if (!finite(out))
+#pragma unroll 1
+                for (u32 m = 0; m < 4; ++m) {
+                    if (!there(m)) continue;
+                    const float4 v = direct<true>(p, grad, w, at.image, at.row * 2 + m / 2, at.column * 2 + m % 2, lane * 4);
+#pragma unroll
+                    for (u32 q = 0; q < 4; ++q) out[q] = q == m ? v : out[q];
+                }
+            NormRow<f32> read[4];
+#pragma unroll
+            for (int q = 0; q < 4; ++q) four.load(read[q], there(q) ? place(q) : base);
+#pragma unroll
+            for (int q = 0; q < 4; ++q)
+                if (there(q)) four.add(read[q], out[q], d + place(q));
+        }
+    const float2 of_block = four.of_block<MOMENT_COLUMNS, SHARES>(memory);
+    const u32 channel = blockIdx.y * MOMENT_COLUMNS + threadIdx.x;
+    join_norm_sums(norm, (u32)(first / MOMENT_TILES) + blockIdx.x, blocks, blockIdx.y, channels, channel,
+                   threadIdx.x < MOMENT_COLUMNS && channel < channels, of_block, partial, last);
 }
 
 #define WINOGRAD(suffix, DATA)                                                                                         \
@@ -317,3 +413,17 @@ __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__r
     }
 WINOGRAD(_f32, false)
 WINOGRAD(_data_grad_f32, true)
+
+extern "C" __global__ void __launch_bounds__(128, 5)
+    conv_winograd_result_moments_f32(ConvParams p, const f32 *__restrict__ x, const f32 *__restrict__ w,
+                                     const f32 *__restrict__ sums, f32 *__restrict__ y, u64 first, u32 tiles, u32 blocks,
+                                     float *partial, float *moments) {
+    result_moments(p, x, w, sums, y, first, tiles, blocks, partial, moments);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) conv_winograd_result_norm_data_grad_f32(
+    ConvParams p, const f32 *__restrict__ g, const f32 *__restrict__ w, const f32 *__restrict__ sums, f32 *d, u64 first, u32 tiles,
+    u32 blocks, const f32 *x, const f32 *more, const f32 *y, const float *mean, const float *rstd, const f32 *scale, const f32 *shift,
+    u32 wide, float *partial, float *dscale, float *dshift) {
+    const NormRead<f32> norm = {x, more, y, mean, rstd, scale, shift, wide, dscale, dshift};
+    result_norm(p, g, w, sums, d, first, tiles, blocks, norm, partial);
+}

@@ -177,7 +177,7 @@ impl ConvOps for Cuda {
     }
 
     fn conv_norm_grad_pays(&self, p: &ConvParams, dtype: DType) -> bool {
-        self.sums_for_norm(self.chosen(Pass::DataGrad, p, dtype), p)
+        self.sums_for_norm(self.chosen(Pass::DataGrad, p, dtype), p, dtype)
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {

@@ -1,48 +1,70 @@
-//! Data gradients that also give the sums of the batch norm that made the input, on tensor cores in the same kernel.
+//! Data gradients that also give the sums of the batch norm that made the input, where they multiply tiles in the same kernel.
 
-use super::algorithm::{Algorithm, Pass, TensorTile};
-use super::choose::product;
+use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::choose::{fours, product};
 use super::launch::{by_dtype, geometry};
-use super::moments::{MOMENT_BLOCKS, MOMENT_TICKETS};
+use super::moments::moment_groups;
+use super::winograd;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvParams};
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
-use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f};
+use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f, conv_tiled_f32 as t};
 
+/// The kernel of a variant that multiplies tiles and has one with sums, the rows and columns of a tile, and the threads of a block.
 #[rustfmt::skip]
-fn kernel(tile: TensorTile, dtype: DType) -> &'static Kernel {
-    match tile {
+fn tiles(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, [u64; 2], u32)> {
+    let tile = match algorithm {
+        Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => return Some(match tile {
+            Tile::Small => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_F32, [64; 2], 256),
+            Tile::Large => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_LARGE_F32, [128; 2], 256),
+        }),
+        Algorithm::Tensor(tile) => tile,
+        _ => return None,
+    };
+    let kernel = match tile {
         TensorTile::T64x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_64X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_64X64_F16),
         TensorTile::T128x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X64_F16),
         TensorTile::T128x128 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X128_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X128_F16),
         TensorTile::T128x256 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X256_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X256_F16),
-    }
+    };
+    let shape = tile.shape();
+    Some((kernel, [shape.rows, shape.columns], shape.threads))
 }
 
-/// How blocks cover the data gradient of `p`: the launch, the blocks whose sums are joined for a channel, and their groups. `None` for a
-/// variant without sums in its kernel, and where there are more groups than tickets.
-fn sums_by(algorithm: Algorithm, p: &ConvParams) -> Option<(TensorTile, Geometry, u64)> {
-    let Algorithm::Tensor(tile) = algorithm else {
-        return None;
-    };
-    let (size, shape, of_groups) = (product(Pass::DataGrad, p), tile.shape(), u64::from(p.groups));
-    let (rows, columns) = (size.rows.div_ceil(shape.rows), size.columns.div_ceil(shape.columns));
+/// What takes the sums.
+enum Sums {
+    /// This kernel, launched so.
+    Kernel(&'static Kernel, Geometry),
+    /// The last kernel of Winograd's convolution, in so many blocks of tiles.
+    Winograd(Tile, u64),
+}
+
+/// What takes the sums of the data gradient of `p`, and how many sets of sums there are for a channel: of the blocks that are joined, and of
+/// their groups. `None` for a variant without sums in its kernel, and where there are more groups than tickets.
+fn sums_by(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(Sums, u64)> {
+    if let Algorithm::Winograd(tile) = algorithm {
+        let (blocks, columns) = winograd::ending_blocks(p, p.window.input, p.in_channels);
+        let groups = moment_groups(blocks, columns)?;
+        return Some((Sums::Winograd(tile, blocks), blocks + groups));
+    }
+    let (kernel, tile, threads) = tiles(algorithm, p, dtype)?;
+    let (size, of_groups) = (product(Pass::DataGrad, p), u64::from(p.groups));
+    let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
     let blocks = rows.saturating_mul(size.parts / of_groups);
-    let groups = blocks.div_ceil(MOMENT_BLOCKS);
-    let tickets = (groups + 1).saturating_mul(columns * of_groups);
+    let groups = moment_groups(blocks, columns * of_groups)?;
     let geometry = Geometry {
-        shared: tile.dynamic_shared(),
-        ..geometry(rows, columns, size.parts, shape.threads)
+        shared: algorithm.dynamic_shared(),
+        ..geometry(rows, columns, size.parts, threads)
     };
-    (tickets <= MOMENT_TICKETS).then_some((tile, geometry, blocks + groups))
+    Some((Sums::Kernel(kernel, geometry), blocks + groups))
 }
 
 impl Cuda {
     /// True if the kernel of this variant sums.
-    pub(super) fn sums_for_norm(&self, algorithm: Algorithm, p: &ConvParams) -> bool {
-        sums_by(algorithm, p).is_some()
+    pub(super) fn sums_for_norm(&self, algorithm: Algorithm, p: &ConvParams, dtype: DType) -> bool {
+        sums_by(algorithm, p, dtype).is_some()
     }
 
     /// The data gradient with the sums of the norm that made the input; those of a variant without them are taken of its result.
@@ -56,18 +78,14 @@ impl Cuda {
         to: ConvNormGrads<'_, CudaBuffer>,
     ) -> Result<()> {
         let dtype = g.dtype();
-        let Some((tile, geometry, sets)) = sums_by(algorithm, p) else {
+        let Some((by, sets)) = sums_by(algorithm, p, dtype) else {
             let mut dx = self.scratch(dtype, to.d.len())?;
             self.data_grad(algorithm, p, g, w, &mut dx)?;
             return self.batch_norm_grad_sums(&p.norm_of_input(), of, (&dx, more), to.d, [to.dscale, to.dshift]);
         };
         let mut partial = self.scratch(DType::F32, (sets * 2 * u64::from(p.in_channels)) as usize)?;
         let wide = u32::from(of.scale.or(of.shift).is_some_and(|b| b.dtype() == DType::F32));
-        let args = [
-            Arg::value(p),
-            g.arg(),
-            w.arg(),
-            to.d.out(),
+        let norm = [
             of.x.arg(),
             maybe(more),
             maybe(of.y),
@@ -80,6 +98,15 @@ impl Cuda {
             to.dscale.out(),
             to.dshift.out(),
         ];
-        self.launch(kernel(tile, dtype), geometry, &args)
+        match by {
+            Sums::Kernel(kernel, geometry) => {
+                let args = [&[Arg::value(p), g.arg(), w.arg(), to.d.out()], &norm[..]].concat();
+                self.launch(kernel, geometry, &args)
+            }
+            Sums::Winograd(tile, blocks) => {
+                let ends = winograd::Ends::Norm { blocks, norm: &norm };
+                self.winograd_by(Pass::DataGrad, tile, p, [g, w], to.d, ends)
+            }
+        }
     }
 }
