@@ -50,6 +50,11 @@ struct AttentionMask {
         mask = mask_ ? mask_ + (i64)n * p.mask[0] + (i64)h * p.mask[1] : nullptr;
         bias = bias_ ? bias_ + (i64)n * p.bias[0] + (i64)h * p.bias[1] : nullptr;
     }
+    // True if every even key and the one behind it can be read at once.
+    __device__ __forceinline__ bool in_pairs(const AttentionCall &p) const {
+        bool biases = !bias || (p.bias[3] == 1 && p.bias[2] % 2 == 0 && (u64)bias % 8 == 0);
+        return biases && (!mask || (p.mask[3] == 1 && p.mask[2] % 2 == 0 && (u64)mask % 2 == 0));
+    }
     // The score s of a query and a key that exist, before it is scaled.
     __device__ __forceinline__ float of(const AttentionCall &p, float s, int query, int key) const {
         if (bias) s += bias[query * p.bias[2] + key * p.bias[3]] * p.unscale;

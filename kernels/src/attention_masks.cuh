@@ -66,6 +66,85 @@ template <int STEP> __device__ __forceinline__ SeenKeys seen_keys(const u8 *mask
     return SeenKeys{begin, last + 1, count != last + 1 - begin};
 }
 
+// Adds a bias and takes away what a mask does, for scores of this thread's fragments: its first query and key are `query` and `key`, its
+// warp's first key is `tile`. Two neighbouring keys are read at once where the rows of bias and mask allow it and all keys of the tile
+// exist. Scores of queries that do not exist get any value; those of keys that do not exist are left as they are.
+template <int MS, int NS>
+__device__ __forceinline__ void add_masks(float (&s)[MS][NS][4], const AttentionCall &p, const AttentionMask &masks, int query,
+                                          int key, int tile) {
+    const int last = (int)p.queries - 1;
+    if (masks.in_pairs(p) && tile + 8 * NS <= (int)p.keys) {
+        if (masks.bias) {
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int half = 0; half < 4; half += 2) {
+                    i64 row = min(query + 16 * m + 4 * half, last) * p.bias[2] + key;
+                    const float2 *at = reinterpret_cast<const float2 *>(masks.bias + row);
+#pragma unroll
+                    for (int n = 0; n < NS; ++n) {
+                        float2 two = at[4 * n];
+                        s[m][n][half] += two.x * p.unscale;
+                        s[m][n][half + 1] += two.y * p.unscale;
+                    }
+                }
+        }
+        if (masks.mask) {
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int half = 0; half < 4; half += 2) {
+                    i64 row = min(query + 16 * m + 4 * half, last) * p.mask[2] + key;
+                    const unsigned short *at = reinterpret_cast<const unsigned short *>(masks.mask + row);
+#pragma unroll
+                    for (int n = 0; n < NS; ++n) {
+                        u32 two = at[4 * n];
+                        if ((two & 0xff) == 0) s[m][n][half] = -INFINITY;
+                        if (two < 0x100) s[m][n][half + 1] = -INFINITY;
+                    }
+                }
+        }
+        return;
+    }
+#pragma unroll
+    for (int m = 0; m < MS; ++m)
+#pragma unroll
+        for (int n = 0; n < NS; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                int column = key + 8 * n + e % 2;
+                if (column < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], min(query + 16 * m + e / 2 * 8, last), column);
+            }
+}
+
+// The same for fragments the other way round, whose first key and query are `key` and `query`. Scores of keys that do not exist get any
+// value as well.
+template <int MS, int NS>
+__device__ __forceinline__ void add_masks_across(float (&s)[MS][NS][4], const AttentionCall &p, const AttentionMask &masks, int key,
+                                                 int query) {
+    const int last = (int)p.queries - 1, end = (int)p.keys - 1;
+    if (masks.bias) {
+#pragma unroll
+        for (int m = 0; m < 2 * MS; ++m) {
+            const float *at = masks.bias + min(key + 8 * m, end) * p.bias[3];
+#pragma unroll
+            for (int i = 0; i < 2 * NS; ++i)
+                s[m / 2][i / 2][m % 2 * 2 + i % 2] += at[min(query + i / 2 * 8 + i % 2, last) * p.bias[2]] * p.unscale;
+        }
+    }
+    if (masks.mask) {
+#pragma unroll
+        for (int m = 0; m < 2 * MS; ++m) {
+            const u8 *at = masks.mask + min(key + 8 * m, end) * p.mask[3];
+#pragma unroll
+            for (int i = 0; i < 2 * NS; ++i) {
+                bool seen = at[min(query + i / 2 * 8 + i % 2, last) * p.mask[2]] != 0;
+                if (!seen) s[m / 2][i / 2][m % 2 * 2 + i % 2] = -INFINITY;
+            }
+        }
+    }
+}
+
 // Which keys a mask with holes leaves, a bit each: in shared memory, of up to MOST_KEYS keys.
 constexpr int MOST_KEYS = 4096;
 

@@ -310,15 +310,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         multiply_rows<T, WIDTH, MS, NS, HELD>(s, a, now + Rows::lane_b());
         if constexpr (MASKED) {
             AttentionMask masks(p, mask, bias, at.batch, at.head);
-#pragma unroll
-            for (int m = 0; m < MS; ++m)
-#pragma unroll
-                for (int n = 0; n < NS; ++n)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        int row = last - 16 * MS + 1 + 16 * m + e / 2 * 8 + lane / 4, column = key + 8 * n + lane % 4 * 2 + e % 2;
-                        if (row < (int)p.queries && column < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
-                    }
+            add_masks<MS, NS>(s, p, masks, last - 16 * MS + 1 + lane / 4, key + lane % 4 * 2, key);
         }
         if constexpr (!MASKED) {
             if (has_holes()) mask_keys<MS, NS>(s, bits, key);

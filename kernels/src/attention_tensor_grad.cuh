@@ -155,16 +155,7 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                 if constexpr (MASKED) {
                     AttentionTile at = tile();
                     AttentionMask masks(p, mask, bias, at.batch, at.head * p.group + member);
-#pragma unroll
-                    for (int m = 0; m < MS; ++m)
-#pragma unroll
-                        for (int n = 0; n < 2; ++n)
-#pragma unroll
-                            for (int e = 0; e < 4; ++e) {
-                                int row = first + 16 * m + e / 2 * 8 + lane / 4;
-                                int column = query + sub + 8 * n + lane % 4 * 2 + e % 2;
-                                if (column < end && row < (int)p.keys) s[m][n][e] = masks.of(p, s[m][n][e], column, row);
-                            }
+                    add_masks_across<MS, 2>(s, p, masks, first + lane / 4, query + sub + lane % 4 * 2);
                 }
                 if (p.causal && query + sub < first + 16 * MS - 1) {
                     int after = query + sub + lane % 4 * 2 - first - lane / 4;
@@ -364,15 +355,7 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
             multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + Memory::SIDE);
             if constexpr (MASKED) {
                 AttentionMask masks(p, mask, bias, at.batch, at.head);
-#pragma unroll
-                for (int m = 0; m < MS; ++m)
-#pragma unroll
-                    for (int n = 0; n < 2; ++n)
-#pragma unroll
-                        for (int e = 0; e < 4; ++e) {
-                            int row = first + 16 * m + e / 2 * 8 + lane / 4, column = from + 8 * n + lane % 4 * 2 + e % 2;
-                            if (row < (int)p.queries && column < end) s[m][n][e] = masks.of(p, s[m][n][e], row, column);
-                        }
+                add_masks<MS, 2>(s, p, masks, first + lane / 4, from + lane % 4 * 2, from);
             }
             if constexpr (!MASKED) {
                 if (holes) mask_keys<MS, 2>(s, bits, from);
