@@ -9,8 +9,8 @@
 //   dv[j] = Σ_i p[i, j]·g[i],  dk[j] = scale·Σ_i ds[i, j]·q[i],  dq[i] = scale·Σ_j ds[i, j]·k[j]
 //
 // With dropout a weight p of y and of dv, and the Σ g·v of ds, is 0 or times `kept` = 1/(1 − drop): dropped is the weight of query i and
-// key j of head h of sequence n if word w % 4 of Philox block w / 4 is below `below`, w = ((n·heads + h)·queries + i)·keys + j, as random.cu
-// drops elements of an array of all weights. Numbers are drawn again by each kernel that asks for them.
+// key j of head h of sequence n if its 16 bits, half w % 2 of word w / 2 % 4 of Philox block w / 8, are below drop·2^16,
+// w = ((n·heads + h)·queries + i)·keys + j, as random.cu drops elements of an array of all weights. Numbers are drawn again by each kernel that asks for them.
 //
 // No kernel stores s or p: each computes the tiles that it needs (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2",
 // 2023). No two blocks add to one number, so the same call gives the same bits.
@@ -35,7 +35,7 @@ struct AttentionCall {
     float scale, factor, unscale; // factor = scale·log2 e, unscale = 1/scale
     u32 causal;
     u64 seed;
-    u32 stream, below; // of dropout: a word below `below` drops
+    u32 stream, below; // of dropout: 16 bits drop if with 16 zeros behind them they are below `below`
     float kept;        // 1 without dropout
     u32 pad;
 };
@@ -70,13 +70,20 @@ __device__ __forceinline__ u64 first_weight(const AttentionCall &p, u64 n, u64 h
 template <int RUN> __device__ __forceinline__ u32 kept_bits(const AttentionCall &p, u32 step, u64 first) {
     PhiloxKey key{p.seed, p.stream, step};
     u32 bits = 0;
-    u64 block = first / 4;
+    u64 block = first / 8;
+    int at = -(int)(first % 8);
 #pragma unroll 1
-    for (int at = -(int)(first % 4); at < RUN; at += 4, ++block) {
-        uint4 w = philox_block(key, block);
-        u32 four = (u32)(w.x >= p.below) | (u32)(w.y >= p.below) << 1 | (u32)(w.z >= p.below) << 2 | (u32)(w.w >= p.below) << 3;
-        bits |= at < 0 ? four >> -at : four << at;
-    }
+    do {
+        uint4 w = philox_block(key, block++);
+        u32 words[4] = {w.x, w.y, w.z, w.w}, eight = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (words[i] << 16 >= p.below) eight |= 1u << 2 * i;
+            if (words[i] >= p.below) eight |= 2u << 2 * i;
+        }
+        bits |= at < 0 ? eight >> -at : eight << at;
+        at += 8;
+    } while (at < RUN);
     return bits;
 }
 

@@ -1,14 +1,14 @@
 // Random numbers, dropout and the counters they draw from.
 //
 //   random:   y[i] of a distribution with parameters a, b
-//   dropout:  y[i] = u[i] < a ? 0 : x[i]·scale, scale = 1/(1 − a)
+//   dropout:  y[i] = h[i] < below ? 0 : x[i]·scale, scale = 1/(1 − a), h numbers of 16 bits
 //   tick:     ticket = counter; counter += 1 (wrapping); tick_each: the same for a list of counters
 //
-// Element i takes word i % 4 of Philox block i / 4 under the key (seed, stream, *step): the bits do not depend on the
-// grid, and are those of the CPU.
+// Element i takes word i % 4 of Philox block i / 4 under the key (seed, stream, *step), in dropout and what it keeps half i % 2 of word
+// i / 2 % 4 of block i / 8: the bits do not depend on the grid, and are those of the CPU.
 //
 // Contract: x and y have p.n elements and start at a multiple of 16 bytes; step, counter and ticket are one i32 each.
-// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick_each: one block; tick: one block of 32 threads,
+// Geometry: a thread per Philox block, of four elements or in dropout eight, 256 threads, any grid (it strides); tick_each: one block; tick: one block of 32 threads,
 //           of which the first works.
 #include "common/normal.cuh"
 #include "common/philox.cuh"
@@ -23,7 +23,7 @@ struct RandomParams {
 static_assert(sizeof(RandomParams) == 40, "core::ops::RandomParams");
 
 // Codes of core's Distribution.
-enum Distribution : u32 { UNIFORM, NORMAL, TRUNCATED_NORMAL, BERNOULLI };
+enum Distribution : u32 { UNIFORM, NORMAL, TRUNCATED_NORMAL, BERNOULLI, KEPT };
 
 __device__ __forceinline__ PhiloxKey key_of(const RandomParams &p, const i32 *__restrict__ step) {
     return PhiloxKey{p.seed, p.stream, (u32)*step};
@@ -60,14 +60,14 @@ __device__ __forceinline__ void draw(u32 distribution, float a, float b, uint4 w
     }
 }
 
-// y[0 .. 4], or what is left of it.
-template <typename T> __device__ __forceinline__ void put(T *__restrict__ y, u64 left, const float (&v)[4]) {
-    if (left >= 4) {
-        store<4>(y, v);
+// y[0 .. V], or what is left of it.
+template <typename T, int V> __device__ __forceinline__ void put(T *__restrict__ y, u64 left, const float (&v)[V]) {
+    if (left >= V) {
+        store<V>(y, v);
         return;
     }
 #pragma unroll
-    for (int j = 0; j < 3; ++j)
+    for (int j = 0; j < V - 1; ++j)
         if (j < left) y[j] = from_acc<T>(v[j]);
 }
 
@@ -77,30 +77,35 @@ __device__ __forceinline__ void fill(const RandomParams &p, const i32 *__restric
     float a = (float)p.a, b = (float)p.b;
     for (u64 block = global_thread(); block * 4 < p.n; block += global_threads()) {
         float v[4];
-        draw(p.distribution, a, b, philox_block(key, block), v);
+        if (p.distribution == KEPT) {
+            uint4 w = philox_block(key, block / 2);
+            const u32 below = drop_below(p.a);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) v[j] = philox_half(w, block % 2 ? 4 + j : j) < below ? 0.0f : 1.0f;
+        } else {
+            draw(p.distribution, a, b, philox_block(key, block), v);
+        }
         put(y + block * 4, p.n - block * 4, v);
     }
 }
 
 template <typename T>
 __device__ __forceinline__ void drop(const RandomParams &p, const i32 *__restrict__ step, const T *__restrict__ x,
-                                     T *__restrict__ y, float scale) {
+                                     T *__restrict__ y, float scale, u32 below) {
     PhiloxKey key = key_of(p, step);
-    float a = (float)p.a;
-    for (u64 block = global_thread(); block * 4 < p.n; block += global_threads()) {
-        u64 at = block * 4, left = p.n - at;
+    for (u64 block = global_thread(); block * 8 < p.n; block += global_threads()) {
+        u64 at = block * 8, left = p.n - at;
         uint4 w = philox_block(key, block);
-        u32 words[4] = {w.x, w.y, w.z, w.w};
-        float v[4] = {};
-        if (left >= 4) {
-            load<4>(x + at, v);
+        float v[8] = {};
+        if (left >= 8) {
+            load<8>(x + at, v);
         } else {
 #pragma unroll
-            for (int j = 0; j < 3; ++j)
+            for (int j = 0; j < 7; ++j)
                 if (j < left) v[j] = to_acc(x[at + j]);
         }
 #pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] = philox_uniform(words[j]) < a ? 0.0f : v[j] * scale;
+        for (int j = 0; j < 8; ++j) v[j] = philox_half(w, j) < below ? 0.0f : v[j] * scale;
         put(y + at, left, v);
     }
 }
@@ -112,8 +117,8 @@ __device__ __forceinline__ void drop(const RandomParams &p, const i32 *__restric
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) dropout_##suffix(RandomParams p, const i32 *__restrict__ step,   \
                                                                        const T *__restrict__ x, T *__restrict__ y,     \
-                                                                       float scale) {                                  \
-        drop<T>(p, step, x, y, scale);                                                                                 \
+                                                                       float scale, u32 below) {                       \
+        drop<T>(p, step, x, y, scale, below);                                                                          \
     }
 FOR_FLOATS(RANDOM)
 

@@ -5,8 +5,8 @@
 //   residual_norm_grad: with g + more for g where more is given, ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width), ŝ = (s − mean)·rstd;
 //                       dy = dropout(ds);  dscale = Σ g·ŝ,  dshift = Σ g over the rows
 //
-// The norm is of the rounded sum. Dropout zeroes element i where the word i % 4 of Philox block i / 4 is below p.drop, as
-// random.cu does; it is off where p.drop is 0. Pointers that may be null: y with s, more, sum, dy, step. Scale and shift, and
+// The norm is of the rounded sum. Dropout zeroes element i where its 16 bits, half i % 2 of word i / 2 % 4 of Philox block i / 8, are below
+// p.drop·2^16, as random.cu does; it is off where p.drop is 0. Pointers that may be null: y with s, more, sum, dy, step. Scale and shift, and
 // their gradients, are f32 if p.wide, else W.
 //
 // The variants: *_held128 and *_held256 keep rows of up to 1024 and 2048 elements in the registers of a block, eight for a
@@ -39,35 +39,36 @@ constexpr int PLAIN = 256;
 // Dropout of one call.
 struct Drop {
     PhiloxKey key;
-    float below, scale;
+    u32 below;
+    float scale;
+    bool drops;
 
     // Nothing is drawn without a step.
     __device__ __forceinline__ Drop(const ResidualParams &p, const i32 *__restrict__ step) {
-        below = step ? (float)p.drop : 0.0f;
+        drops = step && p.drop > 0.0;
+        below = drop_below(p.drop);
         scale = p.drop < 1.0 ? (float)(1.0 / (1.0 - p.drop)) : 0.0f;
         key = PhiloxKey{p.seed, p.stream, step ? (u32)*step : 0};
     }
-    __device__ __forceinline__ float of(u32 word, float v) const {
+    __device__ __forceinline__ float of(u32 half, float v) const {
         // Rounded by itself, as on the CPU, before it is added.
-        return philox_uniform(word) < below ? 0.0f : __fmul_rn(v, scale);
+        return half < below ? 0.0f : __fmul_rn(v, scale);
     }
-    // Elements at .. at + V, where V is 1, or divides at and is a multiple of 4.
+    // Elements at .. at + V, where V is 1, or divides at and is a multiple of 8.
     template <int V> __device__ __forceinline__ void apply(u64 at, float (&v)[V]) const {
-        if (below <= 0.0f) return;
+        if (!drops) return;
         if constexpr (V == 1) {
-            uint4 w = philox_block(key, at / 4);
-            u32 words[4] = {w.x, w.y, w.z, w.w};
-            u32 word = words[0];
+            uint4 w = philox_block(key, at / 8);
+            u32 half = philox_half(w, 0);
 #pragma unroll
-            for (int j = 1; j < 4; ++j) word = at % 4 == j ? words[j] : word;
-            v[0] = of(word, v[0]);
+            for (int j = 1; j < 8; ++j) half = at % 8 == j ? philox_half(w, j) : half;
+            v[0] = of(half, v[0]);
         } else {
 #pragma unroll
-            for (int i = 0; i < V; i += 4) {
-                uint4 w = philox_block(key, (at + i) / 4);
-                u32 words[4] = {w.x, w.y, w.z, w.w};
+            for (int i = 0; i < V; i += 8) {
+                uint4 w = philox_block(key, (at + i) / 8);
 #pragma unroll
-                for (int j = 0; j < 4; ++j) v[i + j] = of(words[j], v[i + j]);
+                for (int j = 0; j < 8; ++j) v[i + j] = of(philox_half(w, j), v[i + j]);
             }
         }
     }

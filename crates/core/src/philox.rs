@@ -68,6 +68,13 @@ impl Key {
         self.block(element / 4)[(element % 4) as usize]
     }
 
+    /// The 16 bits of one element that dropout draws: element `i` takes half `i % 2`, the lower of which comes first, of word `i / 2 % 4` of
+    /// block `i / 8`.
+    #[inline]
+    pub fn half(&self, element: u64) -> u32 {
+        halves(self.block(element / 8))[(element % 8) as usize]
+    }
+
     /// A uniform integer in `0..bound` from the first two words of block `element` (Lemire's multiply-shift on 64 bits, with a
     /// bias below 2⁻³² for any `u32` bound).
     #[inline]
@@ -96,6 +103,19 @@ impl Key {
             values.swap(i, j);
         }
     }
+}
+
+/// The words of a block as numbers of 16 bits, the lower half of each word first.
+#[inline(always)]
+pub fn halves(block: [u32; 4]) -> [u32; 8] {
+    std::array::from_fn(|i| block[i / 2] >> (i % 2 * 16) & 0xffff)
+}
+
+/// How many of the 2¹⁶ numbers of 16 bits drop an element with probability `p`, which are those below: dropout has probabilities of
+/// multiples of 2⁻¹⁶.
+#[inline]
+pub fn drop_below(p: f64) -> u32 {
+    (p * 65_536.0 + 0.5) as u32
 }
 
 /// Converts a word to a uniform number in `[0, 1)` of 24 bits.
@@ -127,6 +147,20 @@ mod tests {
         ] {
             assert_eq!(philox4x32(counter, key), want);
         }
+    }
+
+    /// Eight elements share a block, each with 16 bits of its own.
+    #[test]
+    fn halves_are_those_of_words() {
+        let key = Key::new(7, 1, 2);
+        for i in 0..40u64 {
+            let word = key.block(i / 8)[(i % 8 / 2) as usize];
+            assert_eq!(key.half(i), if i % 2 == 0 { word & 0xffff } else { word >> 16 });
+        }
+        assert_eq!(
+            [0.0, 0.1, 0.5, 1.0, 7e-6, 8e-6].map(drop_below),
+            [0, 6554, 32_768, 65_536, 0, 1]
+        );
     }
 
     #[test]

@@ -27,5 +27,14 @@ __device__ __forceinline__ uint4 philox_block(const PhiloxKey &key, u64 block) {
     return c;
 }
 
+// Number `i` of the eight of 16 bits that a block has for dropout, the lower half of each word first.
+__device__ __forceinline__ u32 philox_half(const uint4 &w, int i) {
+    u32 words[4] = {w.x, w.y, w.z, w.w};
+    return i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffffu;
+}
+
+// Dropout with probability p drops the numbers below this: core's drop_below.
+__device__ __forceinline__ u32 drop_below(double p) { return (u32)(p * 65536.0 + 0.5); }
+
 // Uniform on [0, 1) with 24 bits.
 __device__ __forceinline__ float philox_uniform(u32 word) { return __uint2float_rn(word >> 8) * (1.0f / 16777216.0f); }

@@ -16,6 +16,8 @@ coded! {
         TruncatedNormal,
         /// 1 with probability `a`, else 0
         Bernoulli,
+        /// 0 with probability `a`, rounded to a multiple of 2⁻¹⁶, else 1: the elements that dropout keeps
+        Kept,
     }
 }
 
@@ -64,7 +66,7 @@ impl RandomParams {
                 finite(a) && finite(b) && b >= 0.0,
                 "a finite mean and a deviation of 0 or more",
             ),
-            Distribution::Bernoulli => ((0.0..=1.0).contains(&a), "a probability from 0 to 1"),
+            Distribution::Bernoulli | Distribution::Kept => ((0.0..=1.0).contains(&a), "a probability from 0 to 1"),
         };
         if !ok {
             return Err(Error::invalid(op, "parameters", format!("({a}, {b})"), expected));
@@ -102,8 +104,9 @@ pub trait RandomOps: Runtime {
         self.unsupported(Op::TickEach)
     }
 
-    /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. The gradient is the same op with the same
-    /// parameters and step, applied to the output's gradient.
+    /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform numbers of 16 bits ([`Key::half`](crate::philox::Key::half)): inverted
+    /// dropout, of the elements that [`Distribution::Kept`] marks. The gradient is the same op with the same parameters and step,
+    /// applied to the output's gradient.
     fn dropout(&self, p: &RandomParams, step: &Self::Buffer, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
         let _ = (p, step, x, y);
         self.unsupported(Op::Dropout)

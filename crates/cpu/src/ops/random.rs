@@ -4,7 +4,7 @@ use crate::dispatch::float;
 use crate::simd::lanes::lanes;
 use crate::{Cpu, CpuBuffer, parallel};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
-use kiln_core::philox::{Key, truncated_normal, uniform};
+use kiln_core::philox::{Key, drop_below, halves, truncated_normal, uniform};
 use kiln_core::{Buffer, Float, Result, checks};
 
 /// The work of one element of a Philox block, and of one normal number, relative to one multiplication.
@@ -27,29 +27,34 @@ fn blocks<T: Send>(y: &mut [T], cost: usize, f: impl Fn(u64, &mut [T]) + Sync) {
 /// The number of Philox blocks drawn together; a loop over independent blocks is vectorised.
 const TOGETHER: usize = 64;
 
-/// Computes the words of [`TOGETHER`] blocks from `first` on.
+/// Computes [`TOGETHER`] blocks from `first` on, each of them as `split` gives it; `split` must be `#[inline(always)]`.
 #[inline(always)]
-fn words(key: Key, first: u64, out: &mut [[u32; 4]; TOGETHER]) {
+fn draws<const N: usize>(key: Key, first: u64, out: &mut [[u32; N]; TOGETHER], split: impl Fn([u32; 4]) -> [u32; N]) {
     let mut lanes = [[0; TOGETHER]; 4];
     let [a, b, c, d] = &mut lanes;
     for i in 0..TOGETHER {
         [a[i], b[i], c[i], d[i]] = key.block(first.wrapping_add(i as u64));
     }
     for i in 0..TOGETHER {
-        out[i] = [a[i], b[i], c[i], d[i]];
+        out[i] = split([a[i], b[i], c[i], d[i]]);
     }
 }
 
-/// Calls `f(first element, words, elements)` for ranges of elements; `f` must be `#[inline(always)]`.
-pub(super) fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
-    const LENGTH: usize = 4 * TOGETHER;
-    parallel::chunks_mut(y, LENGTH, DRAW, |at, y| {
+/// Calls `f(first element, numbers, elements)` for ranges of elements, which have the `N` numbers of a block that `split` gives; `f` and
+/// `split` must be `#[inline(always)]`.
+fn stretches<const N: usize, T: Float>(
+    key: Key,
+    y: &mut [T],
+    split: impl Fn([u32; 4]) -> [u32; N] + Sync,
+    f: impl Fn(usize, &[u32], &mut [T]) + Sync,
+) {
+    parallel::chunks_mut(y, N * TOGETHER, DRAW, |at, y| {
         lanes::<T::Acc, _>(
             #[inline(always)]
             || {
-                let mut drawn = [[0; 4]; TOGETHER];
-                for (start, y) in (at..).step_by(LENGTH).zip(y.chunks_mut(LENGTH)) {
-                    words(key, start as u64 / 4, &mut drawn);
+                let mut drawn = [[0; N]; TOGETHER];
+                for (start, y) in (at..).step_by(N * TOGETHER).zip(y.chunks_mut(N * TOGETHER)) {
+                    draws(key, (start / N) as u64, &mut drawn, &split);
                     f(start, &drawn.as_flattened()[..y.len()], y);
                 }
             },
@@ -57,11 +62,25 @@ pub(super) fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32
     });
 }
 
+/// Calls `f(first element, numbers, elements)` for ranges of elements with the numbers of 16 bits that dropout draws; `f` must be
+/// `#[inline(always)]`.
+pub(super) fn with_halves<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
+    stretches(
+        key,
+        y,
+        #[inline(always)]
+        |block| halves(block),
+        f,
+    );
+}
+
 /// Sets each element to `f` of its word; `f` must be `#[inline(always)]`.
 fn each<T: Float>(key: Key, y: &mut [T], f: impl Fn(u32) -> f32 + Sync) {
     stretches(
         key,
         y,
+        #[inline(always)]
+        |words| words,
         #[inline(always)]
         |_, words, y| {
             for (y, &word) in y.iter_mut().zip(words) {
@@ -106,6 +125,19 @@ fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
             #[inline(always)]
             |word| if uniform(word) < a { 1.0 } else { 0.0 },
         ),
+        Distribution::Kept => {
+            let below = drop_below(p.a);
+            with_halves(
+                key,
+                y,
+                #[inline(always)]
+                |_, halves, y| {
+                    for (y, &half) in y.iter_mut().zip(halves) {
+                        *y = T::of(if half < below { 0.0 } else { 1.0 });
+                    }
+                },
+            );
+        }
     }
 }
 
@@ -136,19 +168,19 @@ impl RandomOps for Cpu {
     fn dropout(&self, p: &RandomParams, step: &CpuBuffer, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         checks::dropout(self, p, step, x, y)?;
         debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
-        let (key, a) = (key(p, step), p.a as f32);
+        let (key, below) = (key(p, step), drop_below(p.a));
         float!(y.dtype(), T => {
             let (x, zero) = (x.as_slice::<T>(), T::of(0.0));
             let scale = <<T as Float>::Acc as Float>::of(1.0 / (1.0 - p.a));
-            stretches(
+            with_halves(
                 key,
                 y.as_mut_slice::<T>(),
                 #[inline(always)]
-                |at, words, y| {
-                    for ((y, x), &word) in y.iter_mut().zip(&x[at..]).zip(words) {
+                |at, halves, y| {
+                    for ((y, x), &half) in y.iter_mut().zip(&x[at..]).zip(halves) {
                         // Both values are computed, so that the choice is not a branch.
                         let kept = T::from_acc(x.to_acc() * scale);
-                        *y = if uniform(word) < a { zero } else { kept };
+                        *y = if half < below { zero } else { kept };
                     }
                 },
             );
@@ -193,6 +225,7 @@ mod tests {
             (Distribution::Normal, (0.5, 2.0)),
             (Distribution::TruncatedNormal, (0.0, 0.02)),
             (Distribution::Bernoulli, (0.3, 0.0)),
+            (Distribution::Kept, (0.3, 0.0)),
         ]
         .map(|(distribution, ab)| hash(&draw::<f32>(&params(distribution, 4099, ab), 3)));
         let golden = [
@@ -200,6 +233,7 @@ mod tests {
             0xae35_c6ac_f88e_c771,
             0x6302_266a_ac88_8276,
             0x3b63_a088_8cdc_ff35,
+            0xd100_fb90_45a9_7d85,
         ];
         assert_eq!(got, golden);
     }
@@ -238,7 +272,7 @@ mod tests {
         let x = cpu.upload(&(1..=n).map(|v| v as f32).collect::<Vec<_>>()).unwrap();
         let mut y = cpu.alloc(DType::F32, n).unwrap();
         for (p, scale) in [(0.0, 1.0), (0.2, 1.25), (0.5, 2.0), (1.0, f32::NAN)] {
-            let params = params(Distribution::Bernoulli, n, (p, 0.0));
+            let params = params(Distribution::Kept, n, (p, 0.0));
             cpu.dropout(&params, &step, &x, &mut y).unwrap();
             let y = y.as_slice::<f32>();
             let dropped = y.iter().filter(|&&v| v == 0.0).count() as f64 / n as f64;
@@ -247,9 +281,9 @@ mod tests {
                 "{p}: {dropped}"
             );
             assert!((1..=n).zip(y).all(|(x, &y)| y == 0.0 || y == x as f32 * scale), "{p}");
-            // The dropped elements are those that a Bernoulli draw of the same key marks.
+            // The elements that are kept are those that a draw of the same key marks.
             let marks = draw::<f32>(&params, 5);
-            assert!(marks.iter().zip(y).all(|(&m, &y)| (m == 1.0) == (y == 0.0)));
+            assert!(marks.iter().zip(y).all(|(&m, &y)| (m == 1.0) == (y != 0.0)));
         }
     }
 

@@ -1,14 +1,14 @@
 //! Sums of a residual stream and their layer norm, by the loops of norms and of dropout.
 
 use super::norm::{channels, grad_of_rows, norm_of_rows, write_channels};
-use super::random::stretches;
+use super::random::with_halves;
 use crate::parallel::chunks_mut;
 use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{GroupNormParams, ResidualOps, ResidualParams};
-use kiln_core::philox::{Key, uniform};
+use kiln_core::philox::{Key, drop_below};
 use kiln_core::{Buffer, DType, Float, Result, checks};
 
 /// Runs a body for the dtypes of a stream and of its branches, which have one accumulation type.
@@ -49,11 +49,11 @@ macro_rules! pair {
     };
 }
 
-/// The dropout of a call: its key and the probability of zero. `None` where there is none.
-fn drawn(p: &ResidualParams, step: Option<&CpuBuffer>) -> Option<(Key, f32)> {
+/// The dropout of a call: its key and the number below which an element is dropped. `None` where there is none.
+fn drawn(p: &ResidualParams, step: Option<&CpuBuffer>) -> Option<(Key, u32)> {
     let step = step.filter(|_| p.drop > 0.0)?;
     let key = Key::new(p.seed, p.stream, step.as_slice::<i32>()[0] as u32);
-    Some((key, p.drop as f32))
+    Some((key, drop_below(p.drop)))
 }
 
 /// `s = x + dropout(y)`.
@@ -77,14 +77,14 @@ fn add<A: Real, W: Float<Acc = A>, H: Float<Acc = A>>(
         return;
     };
     let (scale, zero) = (A::of(p.scale()), A::of(0.0));
-    stretches(
+    with_halves(
         key,
         s,
         #[inline(always)]
-        |at, words, s| {
-            for (((s, x), y), &word) in s.iter_mut().zip(&x[at..]).zip(&y[at..]).zip(words) {
+        |at, halves, s| {
+            for (((s, x), y), &half) in s.iter_mut().zip(&x[at..]).zip(&y[at..]).zip(halves) {
                 let kept = y.to_acc() * scale;
-                *s = W::from_acc(x.to_acc() + if uniform(word) < below { zero } else { kept });
+                *s = W::from_acc(x.to_acc() + if half < below { zero } else { kept });
             }
         },
     );
@@ -106,14 +106,14 @@ fn dropped<A: Real, W: Float<Acc = A>, H: Float<Acc = A>>(
         return;
     };
     let (scale, zero) = (A::of(p.scale()), A::of(0.0));
-    stretches(
+    with_halves(
         key,
         dy,
         #[inline(always)]
-        |at, words, dy| {
-            for ((dy, g), &word) in dy.iter_mut().zip(&g[at..]).zip(words) {
+        |at, halves, dy| {
+            for ((dy, g), &half) in dy.iter_mut().zip(&g[at..]).zip(halves) {
                 let kept = g.to_acc() * scale;
-                *dy = H::from_acc(if uniform(word) < below { zero } else { kept });
+                *dy = H::from_acc(if half < below { zero } else { kept });
             }
         },
     );

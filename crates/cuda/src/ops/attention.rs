@@ -25,6 +25,7 @@ use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{
     AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams, ElementwiseOps,
 };
+use kiln_core::philox::drop_below;
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, attention as plain};
@@ -105,11 +106,10 @@ struct Call {
 }
 const _: () = assert!(size_of::<Call>() == 280);
 
-/// A word of Philox drops a weight if it is below this: so is its uniform number, its upper 24 bits times 2⁻²⁴, below the
-/// probability, rounded to f32. At a probability of 1 every word is, but for the largest, and the factor of what is kept is 0.
+/// 16 bits drop a weight if with 16 zeros behind them they are below this. At a probability of 1 the largest word drops none; the factor
+/// of what is kept is 0 then.
 fn below(drop: f64) -> u32 {
-    let most = (f64::from(drop as f32) * f64::from(1 << 24)).ceil() as u64;
-    u32::try_from(most << 8).unwrap_or(u32::MAX)
+    u32::try_from(u64::from(drop_below(drop)) << 16).unwrap_or(u32::MAX)
 }
 
 impl Call {

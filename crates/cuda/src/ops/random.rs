@@ -5,13 +5,14 @@ use crate::launch::{THREADS, linear};
 use crate::tensors::{Tensors, WORDS};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{RandomOps, RandomParams};
+use kiln_core::philox::drop_below;
 use kiln_core::{Buffer, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::random as kernels;
 
-/// A thread per Philox block of four elements; four waves of blocks at most, which then stride.
-fn geometry(cuda: &Cuda, n: u64) -> Geometry {
-    linear(n.div_ceil(4), THREADS, cuda.multiprocessors() * 32)
+/// A thread per `each` elements of one Philox block; four waves of blocks at most, which then stride.
+fn geometry(cuda: &Cuda, n: u64, each: u64) -> Geometry {
+    linear(n.div_ceil(each), THREADS, cuda.multiprocessors() * 32)
 }
 
 impl RandomOps for Cuda {
@@ -19,7 +20,7 @@ impl RandomOps for Cuda {
         checks::random(self, p, step, y)?;
         debug_assert_eq!(p.n as usize, y.len());
         let kernel = instance(&kernels::RANDOM, y.dtype());
-        self.launch(kernel, geometry(self, p.n), &[Arg::value(p), step.arg(), y.out()])
+        self.launch(kernel, geometry(self, p.n, 4), &[Arg::value(p), step.arg(), y.out()])
     }
 
     fn tick(&self, counter: &mut CudaBuffer, ticket: &mut CudaBuffer) -> Result<()> {
@@ -50,7 +51,15 @@ impl RandomOps for Cuda {
         debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
         let kernel = instance(&kernels::DROPOUT, y.dtype());
         let scale = (1.0 / (1.0 - p.a)) as f32;
-        let args = [Arg::value(p), step.arg(), x.arg(), y.out(), Arg::value(&scale)];
-        self.launch(kernel, geometry(self, p.n), &args)
+        let below = drop_below(p.a);
+        let args = [
+            Arg::value(p),
+            step.arg(),
+            x.arg(),
+            y.out(),
+            Arg::value(&scale),
+            Arg::value(&below),
+        ];
+        self.launch(kernel, geometry(self, p.n, 8), &args)
     }
 }

@@ -38,6 +38,8 @@ fn same_bits<T: Float>() {
         (Distribution::Normal, (0.5, 2.0)),
         (Distribution::TruncatedNormal, (0.1, 0.02)),
         (Distribution::Bernoulli, (0.3, 0.0)),
+        (Distribution::Kept, (0.3, 0.0)),
+        (Distribution::Kept, (1.0, 0.0)),
     ];
     for (n, step) in SIZES
         .into_iter()
@@ -49,8 +51,8 @@ fn same_bits<T: Float>() {
             let (got, want) = (draw::<_, T>(&cuda, &p, step), draw::<_, T>(&cpu, &p, step));
             assert_eq!(bits(&got), bits(&want), "{} {p:?} step {step}", T::DTYPE);
         }
-        for p in [0.0, 0.3, 1.0] {
-            let p = params(Distribution::Bernoulli, n, (p, 0.0));
+        for p in [0.0, 1e-6, 0.3, 1.0] {
+            let p = params(Distribution::Kept, n, (p, 0.0));
             let (got, want) = (drop::<_, T>(&cuda, &p, step), drop::<_, T>(&cpu, &p, step));
             assert_eq!(bits(&got), bits(&want), "{} dropout {p:?} step {step}", T::DTYPE);
         }

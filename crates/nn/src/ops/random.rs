@@ -53,13 +53,13 @@ pub(super) fn drop_at<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tenso
     }))
 }
 
-/// The definition: 0 where a uniform number is below the probability, else `x/(1 − p)`.
+/// The definition: `x/(1 − p)` where a number that is 0 with the probability is 1, else 0.
 fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let backend = x.backend();
-    let uniform = RandomParams::new("dropout", Distribution::Uniform, x.size(), (0.0, 1.0), p.seed, p.stream)?;
-    let mut u = backend.alloc(acc_dtype(x.dtype()), x.size())?;
-    backend.random(&uniform, step.buffer(), &mut u)?;
-    let dropped = Tensor::from_buffer(backend, u, *x.shape()).lt_scalar(p.a)?;
+    let marks = RandomParams::new("dropout", Distribution::Kept, x.size(), (p.a, 0.0), p.seed, p.stream)?;
+    let mut kept = backend.alloc(acc_dtype(x.dtype()), x.size())?;
+    backend.random(&marks, step.buffer(), &mut kept)?;
+    let dropped = Tensor::from_buffer(backend, kept, *x.shape()).lt_scalar(1.0)?;
     let wide = x.to_dtype(acc_dtype(x.dtype()))?;
     // At a probability of 1 everything is dropped, and the factor 1/(1 − p) would be infinite.
     let kept = if p.a < 1.0 {
@@ -181,8 +181,8 @@ impl<B: Backend> Tensor<B> {
         Self::normal(backend, shape, dtype, 0.0, 1.0, rng)
     }
 
-    /// Each element 0 with probability `p`, else divided by 1 − `p` (`torch.nn.functional.dropout`; Srivastava et al.
-    /// 2014). The generator counts on the host, so this cannot be part of a captured step; a
+    /// Each element 0 with probability `p`, rounded to a multiple of 2⁻¹⁶, else divided by 1 − `p`
+    /// (`torch.nn.functional.dropout`; Srivastava et al. 2014). The generator counts on the host, so this cannot be part of a captured step; a
     /// [`Dropout`](crate::layers::Dropout) layer can.
     ///
     /// ```
@@ -270,7 +270,7 @@ fn check_step<B: Backend>(op: &'static str, step: &Indices<B>) -> Result<()> {
 }
 
 fn dropped(p: f64, size: usize, key: Key) -> Result<RandomParams> {
-    RandomParams::new("dropout", Distribution::Bernoulli, size, (p, 0.0), key.seed, key.stream)
+    RandomParams::new("dropout", Distribution::Kept, size, (p, 0.0), key.seed, key.stream)
 }
 
 #[compiled_once]

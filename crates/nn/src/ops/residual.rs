@@ -31,14 +31,7 @@ impl<B: Backend> DropoutDraw<B> {
         if self.step.size() != 1 {
             return Err(Error::invalid("dropout", "step", self.step.shape(), "one element"));
         }
-        RandomParams::new(
-            "dropout",
-            Distribution::Bernoulli,
-            size,
-            (self.p, 0.0),
-            key.seed,
-            key.stream,
-        )
+        RandomParams::new("dropout", Distribution::Kept, size, (self.p, 0.0), key.seed, key.stream)
     }
 }
 

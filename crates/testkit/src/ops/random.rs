@@ -1,7 +1,7 @@
 //! Random tensors and dropout.
 
 use crate::{Array, Case, Rounding, check, refused, shapes};
-use kiln_core::philox::{normal_pair, truncated_normal, uniform};
+use kiln_core::philox::{drop_below, normal_pair, truncated_normal, uniform};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{Indices, Init, Rng, Tensor};
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ impl Case for Dropout {
 
     fn oracle(&self, x: &[Array]) -> Array {
         let key = Rng::at(SEED, u64::from(self.step)).next_key();
-        let kept = |i: usize| f64::from(uniform(key.word(i as u64))) >= self.p;
+        let kept = |i: usize| key.half(i as u64) >= drop_below(self.p);
         let data = x[0].data.iter().enumerate();
         let data = data.map(|(i, v)| if kept(i) { v / (1.0 - self.p) } else { 0.0 });
         Array::new(&x[0].shape, data.collect())

@@ -2,7 +2,7 @@
 
 use super::{Reference, ReferenceBuffer};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
-use kiln_core::philox::{Key, truncated_normal, uniform};
+use kiln_core::philox::{Key, drop_below, truncated_normal, uniform};
 use kiln_core::{Result, checks};
 
 impl RandomOps for Reference {
@@ -18,6 +18,7 @@ impl RandomOps for Reference {
                 Distribution::Normal => a + b * key.normal(i as u64),
                 Distribution::TruncatedNormal => a + b * truncated_normal(word),
                 Distribution::Bernoulli => f32::from(u8::from(uniform(word) < a)),
+                Distribution::Kept => f32::from(u8::from(key.half(i as u64) >= drop_below(p.a))),
             });
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::{AttentionMasks, AttentionParams, DotProductAttentionParams};
-use kiln_core::philox::{Key, uniform};
+use kiln_core::philox::{Key, drop_below, halves};
 use ndarray::{ArrayViewMut2, s};
 
 /// The operands.
@@ -105,7 +105,7 @@ struct Call<'a, A: 'static> {
     stride: usize,
     parallel: bool,
     /// The key and the probability of dropout, and the factor of the weights that it keeps.
-    dropout: Option<(Key, f32, A)>,
+    dropout: Option<(Key, u32, A)>,
 }
 
 impl<'a, A: Scalar + Real> Call<'a, A> {
@@ -130,7 +130,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
                 .masks
                 .step
                 .filter(|_| p.drop > 0.0)
-                .map(|step| (Key::new(p.seed, p.stream, step), p.drop as f32, A::of(p.kept()))),
+                .map(|step| (Key::new(p.seed, p.stream, step), drop_below(p.drop), A::of(p.kept()))),
         }
     }
 
@@ -192,12 +192,12 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
             return;
         };
         let first = (((n * self.heads + head) * self.queries + query) * self.keys) as u64;
-        let (mut block, mut words) = (first / 4, key.block(first / 4));
+        let (mut block, mut drawn) = (first / 8, halves(key.block(first / 8)));
         for (at, factor) in (first..).zip(factors) {
-            if at / 4 != block {
-                (block, words) = (at / 4, key.block(at / 4));
+            if at / 8 != block {
+                (block, drawn) = (at / 8, halves(key.block(at / 8)));
             }
-            *factor = if uniform(words[(at % 4) as usize]) < below {
+            *factor = if drawn[(at % 8) as usize] < below {
                 A::ZERO
             } else {
                 kept

@@ -1,7 +1,7 @@
 //! Attention of queries to keys and values of their own numbers of positions and heads, with masks.
 
 use crate::{Array, Case, Rounding, check, shapes};
-use kiln_core::philox::{Key, uniform};
+use kiln_core::philox::{Key, drop_below};
 use kiln_core::{Backend, Result};
 use kiln_nn::{AttentionOptions, DropoutDraw, Indices, Init, Tensor};
 use proptest::prelude::*;
@@ -35,8 +35,8 @@ impl DotProduct {
         let Some(p) = self.drop else { return 1.0 };
         let dims = [self.q.shape[1], self.q.shape[2], self.k.shape[2]];
         let number = dims.iter().zip(&at[1..]).fold(at[0], |number, (&d, &i)| number * d + i);
-        let word = Key::new(SEED, 0, STEP).word(number as u64);
-        if uniform(word) < p as f32 { 0.0 } else { 1.0 / (1.0 - p) }
+        let half = Key::new(SEED, 0, STEP).half(number as u64);
+        if half < drop_below(p) { 0.0 } else { 1.0 / (1.0 - p) }
     }
 
     /// The largest factor of a weight.
