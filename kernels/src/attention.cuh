@@ -75,12 +75,11 @@ template <int RUN> __device__ __forceinline__ u32 kept_bits(const AttentionCall 
 #pragma unroll 1
     do {
         uint4 w = philox_block(key, block++);
-        u32 words[4] = {w.x, w.y, w.z, w.w}, eight = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if (words[i] << 16 >= p.below) eight |= 1u << 2 * i;
-            if (words[i] >= p.below) eight |= 2u << 2 * i;
-        }
+        u32 eight = 0;
+        auto halves = [&](u32 word, int i) {
+            eight |= (u32)(word << 16 >= p.below) << i | (u32)(word >= p.below) << (i + 1);
+        };
+        halves(w.x, 0), halves(w.y, 2), halves(w.z, 4), halves(w.w, 6);
         bits |= at < 0 ? eight >> -at : eight << at;
         at += 8;
     } while (at < RUN);
