@@ -3,7 +3,7 @@
 use crate::figures::{Counts, Figures};
 use crate::launches::{Arg, Launch};
 use crate::work::{Overlap, Tensor, Turn, Waits, Work};
-use kiln_core::ops::{ConvParams, MatmulParams};
+use kiln_core::ops::{ConvParams, MatmulParams, PoolParams};
 
 /// Lanes of a warp.
 const LANES: f64 = 32.0;
@@ -64,6 +64,9 @@ fn flops(launch: &Launch) -> Option<f64> {
             .starts_with("conv_winograd_product")
             .then(|| winograd(launch))
             .flatten();
+    }
+    if name.starts_with("conv_pool_grad") {
+        return conv_pool_grad(launch);
     }
     if name.starts_with("conv_") && !name.starts_with("conv_sum") {
         let p: ConvParams = bytemuck::pod_read_unaligned(launch.value(size_of::<ConvParams>())?);
@@ -132,6 +135,18 @@ fn conv_padding(name: &str, p: &ConvParams) -> f64 {
         return padding(outputs, rows) * padding(inputs * p.window.taps() as f64, columns);
     }
     padding(if name.contains("data_grad") { inputs } else { outputs }, columns)
+}
+
+/// Operations of the gradients of a convolution with its pooling: that of the weight has terms of windows alone, by 32 of its elements at a
+/// time, and that of the image, if it is among them, those of a convolution.
+fn conv_pool_grad(launch: &Launch) -> Option<f64> {
+    let p: ConvParams = bytemuck::pod_read_unaligned(launch.value(size_of::<ConvParams>())?);
+    let pool: PoolParams = bytemuck::pod_read_unaligned(launch.value(size_of::<PoolParams>())?);
+    let windows: f64 = pool.window.output.iter().map(|&n| f64::from(n)).product();
+    let depth = f64::from(p.in_channels) * p.window.taps() as f64;
+    let of_weight = 2.0 * f64::from(p.batch) * windows * f64::from(p.out_channels) * depth * padding(depth, LANES);
+    let image = launch.value(4)?.iter().any(|&byte| byte != 0);
+    Some(of_weight + if image { p.flops() as f64 } else { 0.0 })
 }
 
 /// Operations of Winograd's product: 16 products of tiles by inner by outer channels.
