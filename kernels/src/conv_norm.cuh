@@ -15,13 +15,15 @@
 
 #include <type_traits>
 
-// The norm. `more`, `y`, `scale` and `shift` may be null; of y it is read where the ReLU was positive, and without it x says so.
+// The norm. `more`, `y`, `scale` and `shift` may be null; of y it is read where the ReLU was positive, and without it x says so. Then the norm's
+// result may be written to `again`.
 template <typename T> struct NormRead {
     const T *x, *more, *y;
     const float *mean, *rstd;
     const T *scale, *shift; // of f32 if `wide`
     u32 wide;
     float *dscale, *dshift;
+    T *again;
 
     __device__ __forceinline__ float of_channel(const T *vector, u32 channel, float otherwise) const {
         if (vector == nullptr) return otherwise;
@@ -140,8 +142,10 @@ template <typename T> struct NormColumns {
         row.more.load(more.from + at);
         row.gate.load(gate.from + at);
     }
-    // Makes d of a data gradient of four elements, writes it and adds it to the sums.
-    __device__ __forceinline__ void add(const NormRow<T> &row, const float4 &sum, T *to) {
+    // Makes d of a data gradient of four elements, writes it and adds it to the sums. AGAIN: the norm's result, which has a ReLU and no
+    // residual, is written to `result`.
+    template <bool AGAIN = false>
+    __device__ __forceinline__ void add(const NormRow<T> &row, const float4 &sum, T *to, T *result = nullptr) {
         NormFour<T> out;
         out.round(sum.x, sum.y, sum.z, sum.w);
         float g[4], v[4], other[4], open[4];
@@ -151,8 +155,16 @@ template <typename T> struct NormColumns {
         gate.of(row.gate).get(open);
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-            const bool blocks = normalised(open[q], centre[q], a[q], b[q]) <= ROUNDS_TO_ZERO<T>;
+            open[q] = normalised(open[q], centre[q], a[q], b[q]);
+            const bool blocks = open[q] <= ROUNDS_TO_ZERO<T>;
             g[q] = blocks ? 0.0f : g[q] + other[q];
+        }
+        if constexpr (AGAIN) {
+#pragma unroll
+            for (int q = 0; q < 4; ++q) open[q] = open[q] < 0.0f ? 0.0f : open[q];
+            NormFour<T> y;
+            y.round(open[0], open[1], open[2], open[3]);
+            y.store(result);
         }
         out.round(g[0], g[1], g[2], g[3]);
         out.get(g);
@@ -241,8 +253,9 @@ __device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRe
 }
 
 // The end of a block: `d` lies where the data gradient would, `targets` has the place of each row, ~0 where there is none. Columns of the
-// group are `per`, by fours; those of the block begin at `columns`. A ReLU is behind the norm if p.activation has it.
-template <typename T, typename Tile>
+// group are `per`, by fours; those of the block begin at `columns`. A ReLU is behind the norm if p.activation has it. AGAIN: the norm's result,
+// which has a ReLU and no residual, is written.
+template <typename T, typename Tile, bool AGAIN>
 __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T> &norm, u32 group, u32 columns, u32 per,
                                           const typename Tile::Sums &sums, const u64 *targets, T *d, float *partial,
                                           unsigned char *memory) {
@@ -287,7 +300,8 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
             for (int n = 0; n < AHEAD; ++n) {
                 const u64 to = target(from + n);
                 if (to == ~0ull) continue;
-                four.add(read[n], *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column), d + to + c);
+                four.template add<AGAIN>(read[n], *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column), d + to + c,
+                                         AGAIN ? norm.again + to + c : nullptr);
             }
         }
         __syncthreads();

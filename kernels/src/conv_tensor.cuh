@@ -185,8 +185,8 @@ __device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, unsigned
 // Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). The result's channels
 // per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP. MOMENTS: the forward op
 // also writes the moments of the result's channels, by way of `partial` (conv_moments.cuh). NORM: the data gradient ends as `norm`, the norm
-// that made x, wants it (conv_norm.cuh).
-template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false, bool NORM = false>
+// that made x, wants it, and AGAIN writes its result (conv_norm.cuh).
+template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false, bool NORM = false, bool AGAIN = false>
 __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__restrict__ source,
                                                 const T *__restrict__ w, const T *__restrict__ bias,
                                                 T *__restrict__ result, unsigned char *memory, float *partial = nullptr,
@@ -216,7 +216,7 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
     for (int r = threadIdx.x; r < Tile::ROWS; r += Tile::THREADS)
         targets[r] = first + r < g.rows ? g.target(p, first + r) * channels + (u64)g.group * per : ~0ull;
     if constexpr (NORM) {
-        norm_sums<T, Tile>(p, norm, g.group, columns, per, sums, targets, result, partial, memory);
+        norm_sums<T, Tile, AGAIN>(p, norm, g.group, columns, per, sums, targets, result, partial, memory);
         return;
     }
     const bool fours = per % 4 == 0;
@@ -321,9 +321,20 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
             const float *__restrict__ rstd, const T *__restrict__ scale, const T *__restrict__ shift, u32 wide,        \
             float *partial, float *dscale, float *dshift) {                                                            \
         DECLARE(tile);                                                                                                 \
-        const NormRead<T> norm = {x, more, y, mean, rstd, scale, shift, wide, dscale, dshift};                         \
+        const NormRead<T> norm = {x, more, y, mean, rstd, scale, shift, wide, dscale, dshift, nullptr};                \
         tensor_gathered<T, true, WHOLE, TensorTile##tile, false, true>(p, g, w, nullptr, d, memory, partial, nullptr,  \
                                                                        norm);                                          \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+        conv_tensor_norm_again_data_grad_##tile##_##suffix(                                                            \
+            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x, \
+            const T *__restrict__ more, T *__restrict__ y, const float *__restrict__ mean,                             \
+            const float *__restrict__ rstd, const T *__restrict__ scale, const T *__restrict__ shift, u32 wide,        \
+            float *partial, float *dscale, float *dshift) {                                                            \
+        DECLARE(tile);                                                                                                 \
+        const NormRead<T> norm = {x, more, nullptr, mean, rstd, scale, shift, wide, dscale, dshift, y};                \
+        tensor_gathered<T, true, WHOLE, TensorTile##tile, false, true, true>(p, g, w, nullptr, d, memory, partial,     \
+                                                                             nullptr, norm);                           \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
         conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \

@@ -114,13 +114,15 @@ pub fn conv_norm_grad<R: Runtime>(
     let found = norm.y.is_some();
     let relu = behind == Some(Activation::Relu);
     of.require(!found || relu, "y", found, "the result, if it is that of a ReLU")?;
+    let again = to.y.is_none() || relu && !found;
+    of.require(again, "y", !again, "wanted of a ReLU alone, and not given as well")?;
     of.require(input > 0, "d", input, "a result that is not empty")?;
     of.holds("g", g, dtype, output)?;
     of.holds("w", w, dtype, weight)?;
     for (name, buffer) in [("x", norm.x), ("d", &*to.d)] {
         of.holds(name, buffer, dtype, input)?;
     }
-    for (name, buffer) in [("y", norm.y), ("more", more)] {
+    for (name, buffer) in [("y", norm.y), ("more", more), ("y", to.y.as_deref())] {
         of.may_hold(name, buffer, dtype, input)?;
     }
     let (channels, wide) = (p.in_channels as usize, accumulator(dtype));

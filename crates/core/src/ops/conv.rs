@@ -221,6 +221,8 @@ pub struct ConvNormGrads<'a, B> {
     pub dscale: &'a mut B,
     /// That of the shift of each channel, even if there is none.
     pub dshift: &'a mut B,
+    /// The norm's result again, for the weight gradient, if nobody has kept it; only of a norm with a ReLU and without a residual.
+    pub y: Option<&'a mut B>,
 }
 
 /// Convolutions of a backend. The three ops are each other's gradients.
@@ -261,7 +263,8 @@ pub trait ConvOps: Runtime {
     /// gradient plus `more`, the gradient that the result has from other ops, zero where `y ≤ 0` or, without `y`, where `x` says that the ReLU
     /// was not positive. `dshift = Σd` and `dscale = Σd·x̂` with `x̂ = (x − mean)·rstd` are of the accumulation dtype, `[C]`.
     /// [`NormOps::batch_norm_data_grad`](crate::ops::NormOps::batch_norm_data_grad) is the rest. All results are those of the two ops, `d` in
-    /// every bit, the others up to the order of sums.
+    /// every bit, the others up to the order of sums. The `y` that is written is that of
+    /// [`NormOps::batch_norm_apply`](crate::ops::NormOps::batch_norm_apply), in every bit.
     fn conv_norm_grad(
         &self,
         p: &ConvParams,

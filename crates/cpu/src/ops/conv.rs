@@ -11,7 +11,7 @@ use crate::winograd;
 use crate::{Cpu, CpuBuffer};
 use half::{bf16, f16};
 use kiln_core::ops::ConvPass as Pass;
-use kiln_core::ops::{Activation, BatchNormInputs, ConvNormGrads, ConvOps, ConvParams};
+use kiln_core::ops::{Activation, BatchNormInputs, ConvNormGrads, ConvOps, ConvParams, NormOps};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl ConvOps for Cpu {
@@ -65,7 +65,11 @@ impl ConvOps for Cpu {
     ) -> Result<()> {
         checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
         self.conv_data_grad(p, g, w, to.d)?;
-        batch_norm_grad_sums(self, &p.norm_of_input(), of, more, to.d, (to.dscale, to.dshift))
+        batch_norm_grad_sums(self, &p.norm_of_input(), of, more, to.d, (to.dscale, to.dshift))?;
+        match to.y {
+            Some(y) => self.batch_norm_apply(&p.norm_of_input(), of.x, None, of.scale, of.shift, of.mean, of.rstd, y),
+            None => Ok(()),
+        }
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CpuBuffer, x: &CpuBuffer, dw: &mut CpuBuffer) -> Result<()> {

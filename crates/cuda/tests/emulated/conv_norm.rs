@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use kiln_core::ops::{Activation, BatchNormGrads, BatchNormInputs, ConvNormGrads, ConvParams, NormOps, Window};
 use kiln_core::{Float, Shape};
 use kiln_cuda::conv::{Algorithm, Pass};
-use kiln_cuda::{Cuda, Options};
+use kiln_cuda::{Cuda, CudaBuffer, Options};
 
 /// The gradient before residual and ReLU has the bits of the two ops, the data gradient by the same variant; sums are those of what it stored,
 /// and the same in every run.
@@ -34,7 +34,7 @@ fn same<T: Float>(cuda: &Cuda, x: [usize; 4], w: [usize; 4], stride: usize, grou
                 rstd: &rstd,
                 y: residual.then_some(&y),
             };
-            let run = || {
+            let run = |again: Option<&mut CudaBuffer>| {
                 let (mut d, mut dscale, mut dshift) = (
                     empty::<_, T>(cuda, n),
                     empty::<_, f32>(cuda, channels),
@@ -44,15 +44,26 @@ fn same<T: Float>(cuda: &Cuda, x: [usize; 4], w: [usize; 4], stride: usize, grou
                     d: &mut d,
                     dscale: &mut dscale,
                     dshift: &mut dshift,
+                    y: again,
                 };
                 cuda.conv_norm_grad_with(algorithm, &p, &g, &w, &of, more, to).unwrap();
                 let sums = [read::<_, f32>(cuda, &dscale), read::<_, f32>(cuda, &dshift)];
                 (read::<_, T>(cuda, &d), sums)
             };
-            let (d, sums) = run();
-            let again = run();
+            let (d, sums) = run(None);
+            let mut result = (!residual).then(|| empty::<_, T>(cuda, n));
+            let again = run(result.as_mut());
             assert!(bits(&d) == bits(&again.0) && sums == again.1, "{what}");
             let [mut plain, mut dx, mut dr] = [(); 3].map(|()| empty::<_, T>(cuda, n));
+            if let Some(result) = result {
+                let p = p.norm_of_input();
+                cuda.batch_norm_apply(&p, &x, None, Some(&scale), Some(&shift), &mean, &rstd, &mut dx)
+                    .unwrap();
+                assert!(
+                    bits(&read::<_, T>(cuda, &result)) == bits(&read::<_, T>(cuda, &dx)),
+                    "{what}"
+                );
+            }
             let [mut a, mut b] = [(); 2].map(|()| empty::<_, f32>(cuda, channels));
             cuda.conv_data_grad_with(algorithm, &p, &g, &w, &mut plain).unwrap();
             let to = BatchNormGrads {

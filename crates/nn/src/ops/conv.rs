@@ -183,6 +183,9 @@ impl<B: Backend> Rule<B> for Nothing {
     }
 }
 
+/// Bytes of an input for each element of the weight, from which on the input is written with its gradient.
+const LARGE_BESIDE_WEIGHT: usize = 32;
+
 /// A convolution's parameters (no activation) with the shapes of input, weight and output.
 #[derive(Clone, Copy)]
 struct Form {
@@ -237,14 +240,15 @@ impl Form {
     }
 
     /// The gradient with respect to an input that is the result of `norm`, with the other terms of that gradient, `more`: before residual and
-    /// ReLU of the norm, with the sums of the norm's gradient. Unrecorded.
+    /// ReLU of the norm, with the sums of the norm's gradient and, if it is wanted `again`, the input itself. Unrecorded.
     fn norm_grad<B: Backend>(
         self,
         g: &Tensor<B>,
         w: &Tensor<B>,
         norm: &NormOfInput<B>,
         more: Option<&Tensor<B>>,
-    ) -> Result<(Tensor<B>, NormSums<B>)> {
+        again: bool,
+    ) -> Result<(Tensor<B>, NormSums<B>, Option<Tensor<B>>)> {
         let (backend, channels) = (g.backend(), *norm.mean.shape());
         let behind = if norm.relu { Activation::Relu } else { Activation::None };
         let p = ConvParams {
@@ -253,15 +257,18 @@ impl Form {
         };
         let sum = || backend.alloc(acc_dtype(g.dtype()), channels.size());
         let (mut d, mut dscale, mut dshift) = (g.alloc_like(self.x)?, sum()?, sum()?);
+        let mut y = again.then(|| g.alloc_like(self.x)).transpose()?;
         let to = ConvNormGrads {
             d: &mut d,
             dscale: &mut dscale,
             dshift: &mut dshift,
+            y: y.as_mut(),
         };
         let more = more.map(Tensor::buffer);
         backend.conv_norm_grad(&p, g.buffer(), w.buffer(), &norm.inputs(), more, to)?;
         let [dscale, dshift] = [dscale, dshift].map(|sum| Tensor::from_buffer(backend, sum, channels));
-        Ok((Tensor::from_buffer(backend, d, self.x), NormSums { dscale, dshift }))
+        let y = y.map(|y| Tensor::from_buffer(backend, y, self.x));
+        Ok((Tensor::from_buffer(backend, d, self.x), NormSums { dscale, dshift }, y))
     }
 
     fn weight_grad<B: Backend>(self, op: &'static str, g: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -288,20 +295,28 @@ struct Conv<B: Backend> {
 impl<B: Backend> Rule<B> for Conv<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let g = activation_grad(self.fused, cx)?;
-        let dx = || match cx.norm_of_input() {
-            Some(norm) => {
-                let (d, sums) = self.form.norm_grad(&g, &self.w, norm, cx.sum())?;
-                cx.put_norm_sums(sums);
-                Ok(d)
-            }
-            None => self.form.data_grad("conv_data_grad", &g, &self.w),
-        };
-        let dw = || self.form.weight_grad("conv_weight_grad", &g, &self.x.tensor()?);
-        // An input that was computed again does not lie beside its gradient.
-        let [first, later] = [!is_grad_enabled(), is_grad_enabled()].map(|turn| turn && cx.needs(1));
-        let first = first.then(dw).transpose()?;
-        let dx = cx.needs(0).then(dx).transpose()?;
-        let mut grads = vec![dx, first.or(later.then(dw).transpose()?)];
+        let weight_grad = |x: &Tensor<B>| self.form.weight_grad("conv_weight_grad", &g, x);
+        let norm = cx.norm_of_input();
+        // A norm's result that nobody has is written with its gradient, by the kernel that has read all that it is made of.
+        // A large weight's gradient has parts in memory, beside which a small result is better computed by itself.
+        let large = self.form.x.size() * g.dtype().size() >= LARGE_BESIDE_WEIGHT * self.form.w.size();
+        let again = large && cx.needs(1) && norm.is_some_and(NormOfInput::makes_result) && !self.x.is_there();
+        // Otherwise an input that was computed again does not lie beside its gradient.
+        let first = cx.needs(1) && !again && !is_grad_enabled();
+        let mut dw = first.then(|| weight_grad(&self.x.tensor()?)).transpose()?;
+        let (mut dx, mut x) = (None, None);
+        if let Some(norm) = norm {
+            let (d, sums, y) = self.form.norm_grad(&g, &self.w, norm, cx.sum(), again)?;
+            cx.put_norm_sums(sums);
+            (dx, x) = (Some(d), y);
+        } else if cx.needs(0) {
+            dx = Some(self.form.data_grad("conv_data_grad", &g, &self.w)?);
+        }
+        if cx.needs(1) && dw.is_none() {
+            let x = x.map_or_else(|| self.x.tensor(), Ok)?;
+            dw = Some(weight_grad(&x)?);
+        }
+        let mut grads = vec![dx, dw];
         if self.bias {
             grads.push(cx.needs(2).then(|| g.sum_to_size(&self.form.w[..1])).transpose()?);
         }

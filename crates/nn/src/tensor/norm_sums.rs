@@ -11,6 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic;
 
 impl<B: Backend> NormOfInput<B> {
+    /// True if the backend's op can write the norm's result as well: there is a ReLU, and no residual.
+    pub(crate) fn makes_result(&self) -> bool {
+        self.relu && self.y.is_none()
+    }
+
     /// The operands of the backend's op.
     pub(crate) fn inputs(&self) -> BatchNormInputs<'_, B::Buffer> {
         BatchNormInputs {

@@ -67,7 +67,9 @@ impl<B: Backend> ConvOps for Profiled<B> {
         checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
         let shift = if of.y.is_none() { optional(of.shift) } else { 0 };
         let vectors = optional(of.scale) + shift + bytes(of.mean) + bytes(of.rstd);
-        let norm = bytes(of.x) + optional(more) + optional(of.y) + vectors + bytes(to.dscale) + bytes(to.dshift);
+        let again = optional(to.y.as_deref());
+        let norm =
+            bytes(of.x) + again + optional(more) + optional(of.y) + vectors + bytes(to.dscale) + bytes(to.dshift);
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(g) + bytes(w) + bytes(to.d) + norm,

@@ -7,14 +7,15 @@ use super::moments::moment_groups;
 use super::winograd;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvParams};
+use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvParams, NormOps};
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f, conv_tiled_f32 as t};
 
-/// The kernel of a variant that multiplies tiles and has one with sums, the rows and columns of a tile, and the threads of a block.
+/// The kernel of a variant that multiplies tiles and has one with sums, the rows and columns of a tile, and the threads of a block; on tensor
+/// cores, with `again`, the one that also writes the norm's result.
 #[rustfmt::skip]
-fn tiles(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, [u64; 2], u32)> {
+fn tiles(algorithm: Algorithm, p: &ConvParams, again: bool, dtype: DType) -> Option<(&'static Kernel, [u64; 2], u32)> {
     let tile = match algorithm {
         Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => return Some(match tile {
             Tile::Small => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_F32, [64; 2], 256),
@@ -24,6 +25,10 @@ fn tiles(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(&'static
         _ => return None,
     };
     let kernel = match tile {
+        TensorTile::T64x64 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_F16),
+        TensorTile::T128x64 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_F16),
+        TensorTile::T128x128 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_F16),
+        TensorTile::T128x256 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_F16),
         TensorTile::T64x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_64X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_64X64_F16),
         TensorTile::T128x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X64_F16),
         TensorTile::T128x128 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X128_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X128_F16),
@@ -42,14 +47,14 @@ enum Sums {
 }
 
 /// What takes the sums of the data gradient of `p`, and how many sets of sums there are for a channel: of the blocks that are joined, and of
-/// their groups. `None` for a variant without sums in its kernel, and where there are more groups than tickets.
-fn sums_by(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(Sums, u64)> {
+/// their groups; `again` if the norm's result is to be written. `None` for a variant without sums in its kernel, and where there are more groups than tickets.
+fn sums_by(algorithm: Algorithm, p: &ConvParams, again: bool, dtype: DType) -> Option<(Sums, u64)> {
     if let Algorithm::Winograd(tile) = algorithm {
         let (blocks, columns) = winograd::ending_blocks(p, p.window.input, p.in_channels);
         let groups = moment_groups(blocks, columns)?;
         return Some((Sums::Winograd(tile, blocks), blocks + groups));
     }
-    let (kernel, tile, threads) = tiles(algorithm, p, dtype)?;
+    let (kernel, tile, threads) = tiles(algorithm, p, again, dtype)?;
     let (size, of_groups) = (product(Pass::DataGrad, p), u64::from(p.groups));
     let (rows, columns) = (size.rows.div_ceil(tile[0]), size.columns.div_ceil(tile[1]));
     let blocks = rows.saturating_mul(size.parts / of_groups);
@@ -64,7 +69,7 @@ fn sums_by(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(Sums, 
 impl Cuda {
     /// True if the kernel of this variant sums.
     pub(super) fn sums_for_norm(&self, algorithm: Algorithm, p: &ConvParams, dtype: DType) -> bool {
-        sums_by(algorithm, p, dtype).is_some()
+        sums_by(algorithm, p, false, dtype).is_some()
     }
 
     /// The data gradient with the sums of the norm that made the input; those of a variant without them are taken of its result.
@@ -78,17 +83,28 @@ impl Cuda {
         to: ConvNormGrads<'_, CudaBuffer>,
     ) -> Result<()> {
         let dtype = g.dtype();
-        let Some((by, sets)) = sums_by(algorithm, p, dtype) else {
+        let Some((by, sets)) = sums_by(algorithm, p, to.y.is_some(), dtype) else {
             let mut dx = self.scratch(dtype, to.d.len())?;
             self.data_grad(algorithm, p, g, w, &mut dx)?;
-            return self.batch_norm_grad_sums(&p.norm_of_input(), of, (&dx, more), to.d, [to.dscale, to.dshift]);
+            self.batch_norm_grad_sums(&p.norm_of_input(), of, (&dx, more), to.d, [to.dscale, to.dshift])?;
+            return match to.y {
+                Some(y) => {
+                    self.batch_norm_apply(&p.norm_of_input(), of.x, None, of.scale, of.shift, of.mean, of.rstd, y)
+                }
+                None => Ok(()),
+            };
         };
         let mut partial = self.scratch(DType::F32, (sets * 2 * u64::from(p.in_channels)) as usize)?;
         let wide = u32::from(of.scale.or(of.shift).is_some_and(|b| b.dtype() == DType::F32));
+        // Only kernels on tensor cores write the norm's result.
+        let (y, apart) = match (to.y, algorithm) {
+            (Some(y), Algorithm::Tensor(_)) => (y.out(), None),
+            (apart, _) => (maybe(of.y), apart),
+        };
         let norm = [
             of.x.arg(),
             maybe(more),
-            maybe(of.y),
+            y,
             of.mean.arg(),
             of.rstd.arg(),
             maybe(of.scale),
@@ -101,12 +117,16 @@ impl Cuda {
         match by {
             Sums::Kernel(kernel, geometry) => {
                 let args = [&[Arg::value(p), g.arg(), w.arg(), to.d.out()], &norm[..]].concat();
-                self.launch(kernel, geometry, &args)
+                self.launch(kernel, geometry, &args)?;
             }
             Sums::Winograd(tile, blocks) => {
                 let ends = winograd::Ends::Norm { blocks, norm: &norm };
-                self.winograd_by(Pass::DataGrad, tile, p, [g, w], to.d, ends)
+                self.winograd_by(Pass::DataGrad, tile, p, [g, w], to.d, ends)?;
             }
+        }
+        match apart {
+            Some(y) => self.batch_norm_apply(&p.norm_of_input(), of.x, None, of.scale, of.shift, of.mean, of.rstd, y),
+            None => Ok(()),
         }
     }
 }

@@ -74,7 +74,39 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
                     rstd,
                     y: Some(y),
                 };
-                on.conv_norm_grad(p, g, w, &of, Some(more), ConvNormGrads { d, dscale, dshift })
+                on.conv_norm_grad(
+                    p,
+                    g,
+                    w,
+                    &of,
+                    Some(more),
+                    ConvNormGrads {
+                        d,
+                        dscale,
+                        dshift,
+                        y: None,
+                    },
+                )
+            },
+        )),
+        of_conv(call(
+            "conv_norm_grad",
+            ConvParams {
+                activation: Activation::Relu as u32,
+                ..conv
+            },
+            [y, w, x, c, c, c, c, x, x, c, c],
+            |on: &B, p, [g, w, x, scale, shift, mean, rstd, y, d, dscale, dshift]| {
+                let of = BatchNormInputs {
+                    x,
+                    scale: Some(scale),
+                    shift: Some(shift),
+                    mean,
+                    rstd,
+                    y: None,
+                };
+                let y = Some(y);
+                on.conv_norm_grad(p, g, w, &of, None, ConvNormGrads { d, dscale, dshift, y })
             },
         )),
         of_conv(call("conv_weight_grad", conv, [y, x, w], |on: &B, p, [g, x, dw]| {

@@ -162,13 +162,21 @@ fn sums<B: Backend, T: Float>(
     // One, and what is left of the other.
     let run = || -> Result<_> {
         let (mut d, mut dscale, mut dshift) = (tensor()?, vector()?, vector()?);
+        let mut again = (behind.relu && !behind.y).then(tensor).transpose()?;
         let to = ConvNormGrads {
             d: &mut d,
             dscale: &mut dscale,
             dshift: &mut dshift,
+            y: again.as_mut(),
         };
         backend.conv_norm_grad(&p, &g, &w, &inputs(), more, to)?;
         let mut dx = tensor()?;
+        if let Some(again) = again {
+            let of = inputs();
+            backend.batch_norm_apply(&norm, of.x, None, of.scale, of.shift, of.mean, of.rstd, &mut dx)?;
+            let [found, expected] = [read::<B, T>(backend, &again)?, read::<B, T>(backend, &dx)?];
+            assert!(found == expected, "{dtype}: y is that of the norm");
+        }
         let p = BatchNormParams { relu: 0, ..norm };
         backend.batch_norm_data_grad(&p, &inputs(), &d, &dscale, &dshift, &mut dx)?;
         let tensors = [read::<B, T>(backend, &d)?, read::<B, T>(backend, &dx)?];
