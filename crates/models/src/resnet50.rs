@@ -137,8 +137,9 @@ impl<B: Backend> ResNet50<B> {
 
 impl<B: Backend> Layer<B> for ResNet50<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
-        let mut x = self.maxpool.forward(&x)?;
+        let mut x = self.conv1.forward_norm_relu(&self.bn1, x, None)?;
+        // Not beside it: the result of the stem is four times as large, and would lie there until the end.
+        x = self.maxpool.forward(&x)?;
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
             .into_iter()
             .flatten()

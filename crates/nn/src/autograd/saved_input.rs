@@ -1,7 +1,7 @@
 //! Inputs of ops that are saved for the gradient, or computed again in the backward pass.
 
 use crate::tensor::{Node, Reader};
-use crate::{Backend, Result, Shape, Tensor};
+use crate::{Backend, DType, Result, Shape, Tensor};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl Drop for Restore {
 /// It takes activations whose gradient reads their input, such as [`Tensor::gelu`] (where only a [linear layer](Tensor::linear) reads the
 /// result, that is computed again without this function too, by the layer's gradient itself), layer norms of residual streams
 /// ([`Tensor::residual_norm`]), and batch norms of the layer [`BatchNorm`](crate::layers::BatchNorm) in training, with the residual and
-/// the ReLU behind them: of a residual network the results of convolutions are kept, and its blocks are computed again in a chain.
+/// the ReLU behind them: of a residual network the results of convolutions are kept, and its blocks are computed again in a chain. What the
+/// first convolution casts of a batch in mixed precision is cast again, so that the batch has to live on.
 ///
 /// ```
 /// use kiln_nn::autograd::recompute_activations;
@@ -55,6 +56,8 @@ pub(crate) fn recomputes() -> bool {
 /// An input that a rule reads.
 pub(crate) enum SavedInput<B: Backend> {
     Kept(Tensor<B>),
+    /// The cast of a tensor to this dtype, where the tensor has no gradient and lives on, as a batch does.
+    Cast(Tensor<B>, DType),
     /// The result of a node that can compute it again, under this shape, and the node of the input itself.
     Again {
         of: Reader<B>,
@@ -74,6 +77,14 @@ impl<B: Backend> SavedInput<B> {
                 node: node.clone(),
             },
             None => SavedInput::Kept(x.clone()),
+        }
+    }
+
+    /// `x`, which is `uncast` or its cast.
+    pub(crate) fn of_cast(x: &Tensor<B>, uncast: &Tensor<B>) -> Self {
+        match recomputes() && x.dtype() != uncast.dtype() && !uncast.is_tracked() {
+            true => SavedInput::Cast(uncast.clone(), x.dtype()),
+            false => SavedInput::new(x),
         }
     }
 
@@ -97,14 +108,14 @@ impl<B: Backend> SavedInput<B> {
     /// True if the input was kept, or has been computed again.
     pub(crate) fn is_there(&self) -> bool {
         match self {
-            SavedInput::Kept(_) => true,
+            SavedInput::Kept(_) | SavedInput::Cast(..) => true,
             SavedInput::Again { of, .. } => of.is_there(),
         }
     }
 
     pub(crate) fn shape(&self) -> &Shape {
         match self {
-            SavedInput::Kept(x) => x.shape(),
+            SavedInput::Kept(x) | SavedInput::Cast(x, _) => x.shape(),
             SavedInput::Again { shape, .. } => shape,
         }
     }
@@ -113,6 +124,7 @@ impl<B: Backend> SavedInput<B> {
     pub(crate) fn tensor(&self) -> Result<Tensor<B>> {
         match self {
             SavedInput::Kept(x) => Ok(x.clone()),
+            SavedInput::Cast(x, dtype) => x.to_dtype(*dtype),
             SavedInput::Again { of, shape, node } => Ok(of.read()?.with(*shape, Some(node.clone()))),
         }
     }

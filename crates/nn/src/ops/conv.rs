@@ -10,6 +10,7 @@ use crate::autograd::{Cast, NormOfInput, NormSums, Rule, RuleContext, SavedInput
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvNormGrads, ConvParams, Op, Window};
+use std::borrow::Cow;
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -81,10 +82,23 @@ impl<B: Backend> Tensor<B> {
         window: &Window,
         groups: usize,
     ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let cast = Cast::low();
+        let (x, w) = match &cast {
+            Some(cast) => (cast.of(self)?, cast.of(w)?),
+            None => (Cow::Borrowed(self), Cow::Borrowed(w)),
+        };
+        x.conv_moments_of(self, &w, window, groups)
+    }
+
+    /// [`Tensor::conv_with_moments`] of a tensor that is `uncast`, or its cast.
+    fn conv_moments_of(
+        &self,
+        uncast: &Tensor<B>,
+        w: &Tensor<B>,
+        window: &Window,
+        groups: usize,
+    ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
         const OP: &str = "conv";
-        if let Some(cast) = Cast::low() {
-            return cast.of(self)?.conv_with_moments(&*cast.of(w)?, window, groups);
-        }
         let empty = self.size() == 0 || w.size() == 0;
         if empty || !self.has_op(Op::ConvMoments) {
             return Ok((self.conv(w, None, window, groups, Activation::None)?, None));
@@ -93,7 +107,7 @@ impl<B: Backend> Tensor<B> {
         same_dtype(OP, self, w)?;
         let (x, w_shape) = (*self.shape(), *w.shape());
         let form = Form { p, x, w: w_shape, y };
-        form.conv_moments(OP, self, w)
+        form.conv_moments(OP, (self, uncast), w)
     }
 
     /// The convolution of images without channels with a weight without input channels: `[N, …, 0]`.
@@ -199,14 +213,14 @@ impl Form {
     fn conv<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>) -> Result<Tensor<B>> {
         let mut y = x.alloc_like(self.y)?;
         x.backend().conv(&self.p, x.buffer(), w.buffer(), None, &mut y)?;
-        Ok(self.recorded(op, x, w, y))
+        Ok(self.recorded(op, (x, x), w, y))
     }
 
-    /// The convolution and the moments of its channels.
+    /// The convolution and the moments of its channels, of `x`, which is `uncast` or its cast.
     fn conv_moments<B: Backend>(
         self,
         op: &'static str,
-        x: &Tensor<B>,
+        (x, uncast): (&Tensor<B>, &Tensor<B>),
         w: &Tensor<B>,
     ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
         let (backend, mut y) = (x.backend(), x.alloc_like(self.y)?);
@@ -214,13 +228,19 @@ impl Form {
         let mut to = backend.alloc(acc_dtype(x.dtype()), moments.size())?;
         backend.conv_moments(&self.p, x.buffer(), w.buffer(), &mut y, &mut to)?;
         let moments = Tensor::from_buffer(backend, to, moments);
-        Ok((self.recorded(op, x, w, y), Some(moments)))
+        Ok((self.recorded(op, (x, uncast), w, y), Some(moments)))
     }
 
-    fn recorded<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>, y: B::Buffer) -> Tensor<B> {
+    fn recorded<B: Backend>(
+        self,
+        op: &'static str,
+        (x, uncast): (&Tensor<B>, &Tensor<B>),
+        w: &Tensor<B>,
+        y: B::Buffer,
+    ) -> Tensor<B> {
         Tensor::from_buffer(x.backend(), y, self.y).record(op, &[x, w], || Conv {
             form: self,
-            x: SavedInput::new(x),
+            x: SavedInput::of_cast(x, uncast),
             w: w.clone(),
             bias: false,
             fused: Fused::new(Activation::None, [Some(x), Some(w), None]),

@@ -9,7 +9,7 @@ use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use average::Average;
 use kiln_core::DType;
 use kiln_core::ops::{Activation, AdaptivePoolParams, Op, PoolParams, Window, image_parts};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
@@ -55,7 +55,17 @@ impl<B: Backend> Tensor<B> {
         let x = *self.shape();
         let again = RecomputedFrom::new(self).filter(|from| from.node().is_some());
         let y = match again {
-            Some(from) => y.record(OP, &[self], || PickAgain { p, x, y: shape, from }),
+            Some(from) => {
+                let made = Mutex::default();
+                let rule = || PickAgain {
+                    p,
+                    x,
+                    y: shape,
+                    from,
+                    made,
+                };
+                y.record(OP, &[self], rule)
+            }
             None => {
                 let index = index.clone();
                 y.record(OP, &[self], || Pick(Winners { p, x, index }))
@@ -311,17 +321,30 @@ impl<B: Backend> Rule<B> for Pick<B> {
     }
 }
 
+/// A result of a max pooling and its winners, once they have been computed again.
+type Made<B> = Mutex<Option<(Tensor<B>, Indices<B>)>>;
+
 /// As [`Pick`] of an image that is computed again, and with it the result and the winners.
 struct PickAgain<B: Backend> {
     p: PoolParams,
     x: Shape,
     y: Shape,
     from: RecomputedFrom<B>,
+    /// For the backward pass, which comes here after all that read the result.
+    made: Made<B>,
+}
+
+impl<B: Backend> PickAgain<B> {
+    fn made(&self) -> MutexGuard<'_, Option<(Tensor<B>, Indices<B>)>> {
+        // The lock is held only during exchanges, so a panic cannot have left the value half-changed.
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<B: Backend> Rule<B> for PickAgain<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let (y, index) = pooled(&self.p, &self.from.read()?, self.y)?;
+        let made = self.made().take();
+        let (y, index) = made.map_or_else(|| pooled(&self.p, &self.from.read()?, self.y), Ok)?;
         let (p, x) = (self.p, self.x);
         let relu = cx.slope().map(|_| &y);
         Ok(vec![Some(Winners { p, x, index }.place(cx.grad, relu)?)])
@@ -334,7 +357,9 @@ impl<B: Backend> Rule<B> for PickAgain<B> {
     fn recompute(&self) -> Option<Recompute<'_, B>> {
         Some(Box::new(|again| {
             let x = self.from.tensor(again);
-            Ok(pooled(&self.p, x.ok_or(Error::GraphFreed { op: "max_pool" })?, self.y)?.0)
+            let (y, index) = pooled(&self.p, x.ok_or(Error::GraphFreed { op: "max_pool" })?, self.y)?;
+            *self.made() = Some((y.clone(), index));
+            Ok(y)
         }))
     }
 

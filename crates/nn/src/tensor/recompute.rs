@@ -97,8 +97,8 @@ impl<B: Backend> Node<B> {
         Some(value.with(*value.shape(), Some(self.clone())))
     }
 
-    /// The output again, untracked, with those that it is computed from. Of these the newer half is kept, if there are readers: the
-    /// backward pass comes to the older half later, when it has freed what stands behind it, and computes at most as many once more.
+    /// The output again, untracked, with those that it is computed from. Of these every second one is kept, if there are readers: the backward
+    /// pass comes to those in between later, one at a time, and computes them from the ones that were kept.
     pub(crate) fn computed_again(self: &Arc<Self>) -> Result<Tensor<B>> {
         let (mut missing, mut found, mut next) = (Vec::new(), None, Some(self.clone()));
         while let Some(node) = next {
@@ -111,11 +111,10 @@ impl<B: Backend> Node<B> {
             next = saved.rule.recomputed_from().cloned();
             missing.push((node, saved));
         }
-        let kept = missing.len().div_ceil(2);
         while let Some((node, saved)) = missing.pop() {
             let value = saved.computed(&node, found.as_ref())?;
             let mut again = node.again();
-            if missing.len() < kept && (again.readers > 0 || saved.output.is_some()) {
+            if missing.len().is_multiple_of(2) && (again.readers > 0 || saved.output.is_some()) {
                 again.value = Some(value.clone());
             }
             found = Some(value);
