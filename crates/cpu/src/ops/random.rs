@@ -65,13 +65,7 @@ fn stretches<const N: usize, T: Float>(
 /// Calls `f(first element, numbers, elements)` for ranges of elements with the numbers of 16 bits that dropout draws; `f` must be
 /// `#[inline(always)]`.
 pub(super) fn with_halves<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
-    stretches(
-        key,
-        y,
-        #[inline(always)]
-        |block| halves(block),
-        f,
-    );
+    stretches(key, y, halves, f);
 }
 
 /// Sets each element to `f` of its word; `f` must be `#[inline(always)]`.

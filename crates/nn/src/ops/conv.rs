@@ -268,7 +268,7 @@ impl Form {
         norm: &NormOfInput<B>,
         more: Option<&Tensor<B>>,
         again: bool,
-    ) -> Result<(Tensor<B>, NormSums<B>, Option<Tensor<B>>)> {
+    ) -> Result<NormGrad<B>> {
         let (backend, channels) = (g.backend(), *norm.mean.shape());
         let behind = if norm.relu { Activation::Relu } else { Activation::None };
         let p = ConvParams {
@@ -303,6 +303,9 @@ impl Form {
         )
     }
 }
+
+/// The gradient of a convolution's input that is the result of a norm, the sums of the norm's gradient, and the input made again.
+type NormGrad<B> = (Tensor<B>, NormSums<B>, Option<Tensor<B>>);
 
 struct Conv<B: Backend> {
     form: Form,
