@@ -38,7 +38,7 @@ fn tiles(algorithm: Algorithm, p: &ConvParams, again: bool, dtype: DType) -> Opt
     Some((kernel, [shape.rows, shape.columns], shape.threads))
 }
 
-/// What takes the sums.
+/// The kernel that adds up the sums.
 enum Sums {
     /// This kernel, launched so.
     Kernel(&'static Kernel, Geometry),
@@ -46,7 +46,7 @@ enum Sums {
     Winograd(Tile, u64),
 }
 
-/// What takes the sums of the data gradient of `p`, and how many sets of sums there are for a channel: of the blocks that are joined, and of
+/// The kernel that adds up the sums of the data gradient of `p`, and how many sets of sums there are for a channel: of the blocks that are joined, and of
 /// their groups; `again` if the norm's result is to be written. `None` for a variant without sums in its kernel, and where there are more groups than tickets.
 fn sums_by(algorithm: Algorithm, p: &ConvParams, again: bool, dtype: DType) -> Option<(Sums, u64)> {
     if let Algorithm::Winograd(tile) = algorithm {

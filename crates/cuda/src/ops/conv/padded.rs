@@ -11,7 +11,8 @@ use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::conv_pad as kernels;
 
-/// What the weight gradient has of that of the padded convolution (`Kept` of `conv_parts.cuh`).
+/// The channels and taps of the padded convolution's weight gradient that are left when the padding is cut off (`Kept` of
+/// `conv_parts.cuh`).
 fn kept(p: &ConvParams, dtype: DType) -> [u32; 4] {
     let channels = (16 / dtype.size()) as u32;
     match in_pairs(p, dtype) {

@@ -49,13 +49,13 @@ fn kernels(pass: Pass, tile: Tile) -> Kernels {
     }
 }
 
-/// What the last kernel makes of the results, besides writing them.
+/// Further work of the last kernel, which writes the results.
 pub(super) enum Ends<'a> {
     /// A bias is added and the activation applied.
     Bias(Option<&'a CudaBuffer>),
     /// Their moments, by so many blocks of tiles, with the kernel's last arguments.
     Moments { blocks: u64, to: &'a [Arg<'a>] },
-    /// What the norm before needs of the data gradient, by so many blocks of tiles, with the kernel's last arguments.
+    /// The sums over the data gradient for the gradient of the batch norm before, by so many blocks of tiles, with the kernel's last arguments.
     Norm { blocks: u64, norm: &'a [Arg<'a>] },
 }
 
