@@ -5,6 +5,7 @@
 
 use crate::checkpoint::{EpochStart, Kept, ProgressState};
 use crate::run::{Leg, Run};
+use crate::weights::first_non_finite;
 use crate::{Manifest, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, Epoch, Loaded, Loader};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
-    /// Keeps the state of the run, if it is `due` or if little time has gone into keeping it so far.
+    /// Keeps the state of the run, if it is `due` or if little time has gone into keeping it so far, and its weights are finite.
     pub(crate) fn keep(&mut self, due: bool) -> Result<()> {
         if !self.trainer.options.find_non_finite || (!due && self.kept.as_ref().is_some_and(Kept::is_recent)) {
             return Ok(());
@@ -23,6 +24,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         // A checkpoint of this state may have just been written.
         if self.kept.as_ref().is_some_and(|kept| kept.is_of(self.step, self.epoch)) {
             return Ok(());
+        }
+        // The losses so far say nothing of the weights that this step has left.
+        if self.finite_at != Some(self.step) {
+            let found = first_non_finite(self.model);
+            if self.at(found)?.is_some() {
+                return Ok(());
+            }
+            self.finite_at = Some(self.step);
         }
         self.kept_now().map(drop)
     }
