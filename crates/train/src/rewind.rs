@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
-    /// Keeps the state of the run, if it is `due` or if little time has gone into keeping it so far, and its weights are finite.
+    /// Keeps the state of the run, if it is `due`, or if little time has gone into keeping it so far and its weights are
+    /// finite.
     pub(crate) fn keep(&mut self, due: bool) -> Result<()> {
         if !self.trainer.options.find_non_finite || (!due && self.kept.as_ref().is_some_and(Kept::is_recent)) {
             return Ok(());
@@ -26,7 +27,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             return Ok(());
         }
         // The losses so far say nothing of the weights that this step has left.
-        if self.finite_at != Some(self.step) {
+        if !due && self.finite_at != Some(self.step) {
             let found = first_non_finite(self.model);
             if self.at(found)?.is_some() {
                 return Ok(());
