@@ -1,12 +1,12 @@
 //! A decoder-only transformer over tokens.
 
-use crate::language::LanguageModel;
+use crate::language::{LanguageModel, TextCache, last, positions};
 use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, text};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, LayerNorm, Linear, ResidualStream};
-use kiln_nn::{Activation, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+use kiln_nn::{Activation, Indices, Init, KeyValueCache, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -182,19 +182,12 @@ impl<B: Backend> Gpt<B> {
     /// # Errors
     /// Ids that are not i32, not `[N, T]`, or outside of the vocabulary; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let context = self.context();
-        let length = match *ids.shape().dims() {
-            [_, length] if length <= context => length,
-            _ => {
-                let expected = format!("ids [N, T] with T at most {context}");
-                return Err(Error::invalid("gpt", "ids", ids.shape(), expected));
-            }
-        };
+        let (_, length) = positions("gpt", ids, 0, self.context())?;
         trace::scope(self, ids, || {
             let x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
             let mut stream = ResidualStream::new(&x);
             for block in &self.h {
-                stream = stream.through(block, |stream| block.add_to(stream))?;
+                stream = stream.through(block, |stream| block.add_to(stream, None))?;
             }
             self.lm_head.forward(&stream.norm(&self.ln_f)?.1)
         })
@@ -205,6 +198,24 @@ impl<B: Backend> LanguageModel<B> for Gpt<B> {
     fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
         Gpt::forward(self, ids)
     }
+    fn next(&self, ids: &Indices<B>, cache: &mut TextCache<B>) -> Result<Tensor<B>> {
+        let (past, length) = positions("gpt", ids, cache.len(), self.context())?;
+        let mut behind = cache.clone();
+        let logits = trace::scope(self, ids, || {
+            let x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, past, length)?)?;
+            let mut stream = ResidualStream::new(&x);
+            for (block, cache) in self.h.iter().zip(behind.layers("gpt", self.h.len())?) {
+                stream = block.add_to(stream, Some(cache))?;
+            }
+            let x = last("gpt", &stream.norm(&self.ln_f)?.1)?;
+            self.lm_head.forward(&x)?.squeeze(1)
+        })?;
+        *cache = behind;
+        Ok(logits)
+    }
+    fn cache(&self) -> TextCache<B> {
+        TextCache::new(self.h.len())
+    }
     fn context(&self) -> usize {
         Gpt::context(self)
     }
@@ -214,10 +225,14 @@ impl<B: Backend> LanguageModel<B> for Gpt<B> {
 }
 
 impl<B: Backend> GptBlock<B> {
-    /// The stream with what attention and the perceptron add to it.
-    fn add_to(&self, stream: ResidualStream<B>) -> Result<ResidualStream<B>> {
+    /// The stream with what attention and the perceptron add to it; with a cache, attention is to the positions before as well.
+    fn add_to(&self, stream: ResidualStream<B>, cache: Option<&mut KeyValueCache<B>>) -> Result<ResidualStream<B>> {
         let (stream, n) = stream.norm(&self.ln_1)?;
-        let stream = stream.add(&self.attn.forward(&n)?, None)?;
+        let added = match cache {
+            None => self.attn.forward(&n)?,
+            Some(cache) => self.attn.next(&n, cache)?,
+        };
+        let stream = stream.add(&added, None)?;
         let (stream, n) = stream.norm(&self.ln_2)?;
         stream.add(&self.mlp.forward(&n)?, None)
     }
@@ -225,7 +240,17 @@ impl<B: Backend> GptBlock<B> {
 
 impl<B: Backend> Layer<B> for GptBlock<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.add_to(ResidualStream::new(x))?.sum()
+        self.add_to(ResidualStream::new(x), None)?.sum()
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    /// Attention of positions `[N, T, width]` behind those of the cache to all of them.
+    fn next(&self, x: &Tensor<B>, cache: &mut KeyValueCache<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let y = self.c_attn.forward(x)?.self_attention_cached(self.heads, cache)?;
+            self.c_proj.forward(&y)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! GPT-2 with 124 million parameters.
 
-use crate::language::LanguageModel;
+use crate::language::{LanguageModel, TextCache, last, positions};
 use crate::tied::TiedHead;
 use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, text};
 use kiln_core::{Backend, Error, Result};
@@ -9,7 +9,8 @@ use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear, ResidualStream};
 use kiln_nn::module::ParamLayout;
 use kiln_nn::{
-    Activation, AttentionOptions, CrossEntropyOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace,
+    Activation, AttentionOptions, CrossEntropyOptions, Indices, Init, KeyValueCache, Layer, Module, Scheme, Shape,
+    Tensor, trace,
 };
 
 /// The network's row of the table of models.
@@ -255,14 +256,7 @@ impl<B: Backend> Gpt2Transformer<B> {
     /// # Errors
     /// As [`Gpt2::forward`].
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let context = self.wpe.weight.shape()[0];
-        let length = match *ids.shape().dims() {
-            [_, length] if length <= context => length,
-            _ => {
-                let expected = format!("ids [N, T] with T at most {context}");
-                return Err(Error::invalid("gpt2", "ids", ids.shape(), expected));
-            }
-        };
+        let (_, length) = positions("gpt2", ids, 0, self.wpe.weight.shape()[0])?;
         trace::scope(self, ids, || {
             let blocks = self.h.iter();
             let of_blocks = blocks.flat_map(|block| {
@@ -274,7 +268,20 @@ impl<B: Backend> Gpt2Transformer<B> {
             let x = self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)?;
             let mut stream = ResidualStream::new(&x);
             for block in &self.h {
-                stream = stream.through(block, |stream| block.add_to(stream))?;
+                stream = stream.through(block, |stream| block.add_to(stream, None))?;
+            }
+            Ok(stream.norm(&self.ln_f)?.1)
+        })
+    }
+
+    /// The vectors of ids `[N, T]` behind the tokens of a cache, without dropout.
+    fn next(&self, ids: &Indices<B>, cache: &mut TextCache<B>) -> Result<Tensor<B>> {
+        let (past, length) = positions("gpt2", ids, cache.len(), self.wpe.weight.shape()[0])?;
+        trace::scope(self, ids, || {
+            let x = self.wte.forward(ids)?.add(&self.wpe.weight.narrow(0, past, length)?)?;
+            let mut stream = ResidualStream::new(&x);
+            for (block, cache) in self.h.iter().zip(cache.layers("gpt2", self.h.len())?) {
+                stream = block.add_to(stream, Some(cache))?;
             }
             Ok(stream.norm(&self.ln_f)?.1)
         })
@@ -293,6 +300,20 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
             x.linear_cross_entropy(head, next, &CrossEntropyOptions::default(), None)
         })
     }
+    fn next(&self, ids: &Indices<B>, cache: &mut TextCache<B>) -> Result<Tensor<B>> {
+        let mut behind = cache.clone();
+        let logits = trace::scope(self, ids, || {
+            let x = last("gpt2", &self.transformer.next(ids, &mut behind)?)?;
+            TiedHead::new(&self.transformer.wte.weight, None)
+                .forward(&x)?
+                .squeeze(1)
+        })?;
+        *cache = behind;
+        Ok(logits)
+    }
+    fn cache(&self) -> TextCache<B> {
+        TextCache::new(self.transformer.h.len())
+    }
     fn context(&self) -> usize {
         Gpt2::context(self)
     }
@@ -302,10 +323,14 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
 }
 
 impl<B: Backend> Gpt2Block<B> {
-    /// The stream with what attention and the perceptron add to it.
-    fn add_to(&self, stream: ResidualStream<B>) -> Result<ResidualStream<B>> {
+    /// The stream with what attention and the perceptron add to it; with a cache, attention is to the positions before as well.
+    fn add_to(&self, stream: ResidualStream<B>, cache: Option<&mut KeyValueCache<B>>) -> Result<ResidualStream<B>> {
         let (stream, n) = stream.norm(&self.ln_1)?;
-        let stream = stream.add(&self.attn.forward(&n)?, Some(&self.attn.resid_dropout))?;
+        let added = match cache {
+            None => self.attn.forward(&n)?,
+            Some(cache) => self.attn.next(&n, cache)?,
+        };
+        let stream = stream.add(&added, Some(&self.attn.resid_dropout))?;
         let (stream, n) = stream.norm(&self.ln_2)?;
         stream.add(&self.mlp.forward(&n)?, Some(&self.mlp.dropout))
     }
@@ -313,7 +338,17 @@ impl<B: Backend> Gpt2Block<B> {
 
 impl<B: Backend> Layer<B> for Gpt2Block<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.add_to(ResidualStream::new(x))?.sum()
+        self.add_to(ResidualStream::new(x), None)?.sum()
+    }
+}
+
+impl<B: Backend> Gpt2Attention<B> {
+    /// Attention of positions `[N, T, width]` behind those of the cache to all of them, without dropout.
+    fn next(&self, x: &Tensor<B>, cache: &mut KeyValueCache<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let y = self.c_attn.forward(x)?.self_attention_cached(self.heads, cache)?;
+            self.c_proj.forward(&y)
+        })
     }
 }
 

@@ -24,6 +24,7 @@ mod bert;
 mod by_name;
 mod card;
 mod classes;
+mod generate;
 mod gpt;
 mod gpt2;
 mod images;
@@ -55,11 +56,12 @@ pub use bert::{
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
 pub use card::{Card, Form, Shown};
+pub use generate::Generator;
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
 pub use gpt2::{Gpt2, Gpt2Attention, Gpt2Block, Gpt2Config, Gpt2Mlp, Gpt2Transformer};
 pub(crate) use kinds::NetSizes;
 pub use kinds::{Input, OutputKind};
-pub use language::LanguageModel;
+pub use language::{LanguageModel, TextCache};
 pub use lenet::Lenet;
 pub use mlp::Perceptron;
 pub use mnist_cnn::MnistCnn;

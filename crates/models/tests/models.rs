@@ -4,8 +4,8 @@ use kiln_core::DType;
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, WINDOWS};
 use kiln_models::{
-    Batches, Gpt, GptConfig, LanguageModel, Model, Net, OneBatch, OptimizerOptions, OutputKind, ResNet18, Sampler,
-    Update, Vgg11,
+    Batches, Generator, Gpt, Gpt2, Gpt2Config, GptConfig, LanguageModel, Model, Net, OneBatch, OptimizerOptions,
+    OutputKind, ResNet18, Sampler, TextCache, Update, Vgg11,
 };
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
@@ -296,7 +296,92 @@ fn text_is_drawn_from_what_fits_the_context() {
     assert_eq!(logits.len(), 11);
     assert_eq!(logits, gpt.next_logits(&long[12..]).unwrap());
     assert_ne!(logits, gpt.next_logits(&long[13..]).unwrap());
-    assert!(Sampler::new(1).draw(&logits).unwrap() < 11);
+    assert!(Sampler::new(1).draw(&logits, &[]).unwrap() < 11);
     assert!(gpt.next_logits(&[]).is_err());
     assert!(gpt.next_logits(&[11]).unwrap_err().to_string().contains("wte"));
+}
+
+/// A text that is read in pieces has the logits of one that is read at once, whichever the pieces.
+#[test]
+fn a_cache_gives_the_logits_of_the_whole_text() {
+    let cpu = Cpu::new();
+    let mut gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
+    let mut gpt2 = Gpt2::new(
+        Init::new(&cpu, 4),
+        Gpt2Config {
+            vocabulary: 11,
+            context: 8,
+            layers: 2,
+            heads: 2,
+            width: 8,
+            dropout: 0.1,
+        },
+    )
+    .unwrap();
+    gpt.eval();
+    gpt2.eval();
+    let nets: [&dyn LanguageModel<Cpu>; 2] = [&gpt, &gpt2];
+    let text: [[i32; 8]; 2] = [[1, 5, 3, 10, 0, 7, 2, 4], [9, 9, 1, 0, 3, 8, 6, 5]];
+    let ids = |from: usize, to: usize| {
+        let ids: Vec<i32> = text.iter().flat_map(|t| t[from..to].to_vec()).collect();
+        Indices::from_slice(&cpu, &ids, &[2, to - from]).unwrap()
+    };
+    for net in nets {
+        let whole = net.forward(&ids(0, 8)).unwrap();
+        for pieces in [&[8][..], &[1, 1, 1, 1, 1, 1, 1, 1], &[3, 5], &[5, 1, 2], &[7, 1]] {
+            let (mut cache, mut seen) = (net.cache(), 0);
+            for piece in pieces {
+                let logits = net.next(&ids(seen, seen + piece), &mut cache).unwrap();
+                seen += piece;
+                assert_eq!(cache.len(), seen);
+                assert_eq!(logits.shape().dims(), [2, 11]);
+                let expected = whole.narrow(1, seen - 1, 1).unwrap().squeeze(1).unwrap();
+                let (logits, expected) = (logits.to_f64().unwrap(), expected.to_f64().unwrap());
+                for (a, b) in logits.iter().zip(&expected) {
+                    assert!((a - b).abs() < 1e-5, "{pieces:?} at {seen}: {a} for {b}");
+                }
+            }
+            // A full cache takes no more, and is as it was.
+            let full = net.next(&ids(0, 1), &mut cache).unwrap_err().to_string();
+            assert!(full.contains("at most 0, behind 8 of 8"), "{full}");
+            assert_eq!(cache.len(), 8);
+        }
+        assert!(net.next(&ids(0, 0), &mut net.cache()).is_err());
+        let one = Indices::from_slice(&cpu, &[1], &[1, 1]).unwrap();
+        let mut cache = net.cache();
+        net.next(&ids(0, 2), &mut cache).unwrap();
+        assert!(net.next(&one, &mut cache).unwrap_err().to_string().contains("cache"));
+        let of_one = &mut TextCache::new(1);
+        assert!(net.next(&one, of_one).unwrap_err().to_string().contains("1 layers"));
+    }
+}
+
+/// Greedy tokens of a generator are those of the whole text's logits as long as it fits the context, and go on behind that.
+#[test]
+fn a_generator_goes_on_past_the_context() {
+    let cpu = Cpu::new();
+    let mut gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
+    gpt.eval();
+    let greedy = || Sampler::new(0).temperature(0.0).unwrap();
+    let write = |prompt: &[i32], count: usize| -> Vec<i32> {
+        let tokens = Generator::new(&gpt, greedy(), prompt).unwrap().take(count);
+        tokens.collect::<Result<_, _>>().unwrap()
+    };
+    let mut text = vec![1, 2];
+    for token in write(&[1, 2], 7) {
+        let expected = greedy().draw(&gpt.next_logits(&text).unwrap(), &[]).unwrap();
+        assert_eq!(token, expected as i32, "behind {text:?}");
+        text.push(token);
+    }
+    // The context of 8 is full: the last four tokens are read again.
+    let expected = greedy().draw(&gpt.next_logits(&text[5..]).unwrap(), &[]).unwrap();
+    assert_eq!(write(&[1, 2], 8)[7], expected as i32);
+    assert_eq!(write(&[1, 2], 40).len(), 40);
+    // Of a longer prompt, the tokens that fit.
+    let long: Vec<i32> = (0..20).map(|i| i % 11).collect();
+    let expected = greedy().draw(&gpt.next_logits(&long).unwrap(), &[]).unwrap();
+    assert_eq!(write(&long, 1), [expected as i32]);
+    assert!(Generator::new(&gpt, greedy(), &[]).is_err());
+    let mut few = Generator::new(&gpt, Sampler::new(0), &[1]).unwrap().vocabulary(3);
+    assert!((0..30).all(|_| few.next().unwrap().unwrap() < 3));
 }

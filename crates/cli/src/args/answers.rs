@@ -1,6 +1,6 @@
 //! The command lines of what saved weights are asked: `kiln eval`, `predict` and `generate`.
 
-use crate::config::{DataArgs, DeviceArgs, Rate, model};
+use crate::config::{DataArgs, DeviceArgs, Positive, Rate, Share, model};
 use clap::{Args, ValueEnum};
 use kiln_models::Model;
 use std::path::PathBuf;
@@ -102,6 +102,7 @@ pub(crate) struct PredictArgs {
 Examples:
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
+  kiln generate runs/gpt-mini-0 --top-p 0.9 --repetition-penalty 1.2
   kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
   kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
 
@@ -126,6 +127,14 @@ pub(crate) struct GenerateArgs {
     /// Draw only among the K most probable characters
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top_k: Option<u32>,
+
+    /// Draw only among the most probable characters that together have probability P
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<Share>,
+
+    /// Divide the logits of characters that the text has already by R: above 1 they become less probable
+    #[arg(long, value_name = "R")]
+    pub(crate) repetition_penalty: Option<Positive>,
 
     /// Images to draw
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10000))]

@@ -9,7 +9,7 @@ use crate::weights::{self, Saved};
 use kiln_core::Backend;
 use kiln_data::{Facts, Vocabulary};
 use kiln_files::{shown_path, write_atomic};
-use kiln_models::{LanguageModel, Model, Net, OutputKind, Sampler};
+use kiln_models::{Generator, LanguageModel, Model, Net, OutputKind, Sampler};
 use kiln_nn::no_grad;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,15 @@ impl Task for Generate<'_> {
             ..
         } = weights::load(&args.weights(), backend)?;
         if model.card().output == OutputKind::Images {
-            if args.prompt.is_some() || args.top_k.is_some() {
+            let of_text = [
+                ("--prompt", args.prompt.is_some()),
+                ("--top-k", args.top_k.is_some()),
+                ("--top-p", args.top_p.is_some()),
+                ("--repetition-penalty", args.repetition_penalty.is_some()),
+            ];
+            if let Some((flag, _)) = of_text.into_iter().find(|(_, given)| *given) {
                 return Err(Error::usage(format!("{model} makes images, and goes on with no text"))
-                    .help("leave --prompt and --top-k out"));
+                    .help(format!("leave {flag} out")));
             }
             let drawn = Drawn {
                 count: args.count as usize,
@@ -53,9 +59,15 @@ impl Task for Generate<'_> {
         if let Some(k) = args.top_k {
             sampler = sampler.top_k(k as usize)?;
         }
+        if let Some(p) = args.top_p {
+            sampler = sampler.top_p(p.get())?;
+        }
+        if let Some(penalty) = args.repetition_penalty {
+            sampler = sampler.repetition_penalty(penalty.get())?;
+        }
         let tokens = prompt(args.prompt.as_deref(), &vocabulary)?;
         output::text(args.prompt.as_deref().unwrap_or_default());
-        go_on(gpt, &vocabulary, sampler, tokens, args.tokens.into(), &mut |c| {
+        go_on(gpt, &vocabulary, sampler, &tokens, args.tokens as usize, &mut |c| {
             output::text(c.encode_utf8(&mut [0; 4]));
         })?;
         output::text("\n");
@@ -131,26 +143,18 @@ pub(super) fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Ve
     })
 }
 
-/// Goes on with `tokens` by so many characters, each of which `tell` is told when it is drawn.
+/// Goes on with `prompt` by so many characters, each of which `tell` is told when it is drawn.
 pub(super) fn go_on<B: Backend>(
     gpt: &dyn LanguageModel<B>,
     vocabulary: &Vocabulary,
-    mut sampler: Sampler,
-    mut tokens: Vec<i32>,
-    count: u64,
+    sampler: Sampler,
+    prompt: &[i32],
+    count: usize,
     tell: &mut dyn FnMut(char),
 ) -> Result<()> {
-    for _ in 0..count {
-        // A model may have more tokens than the text that it was trained on has characters.
-        let mut logits = gpt.next_logits(&tokens)?;
-        logits.truncate(vocabulary.characters().len());
-        let token = sampler.draw(&logits)?;
-        tell(vocabulary.character(token).unwrap_or_default());
-        tokens.push(token as i32);
-        // Tokens older than the context are not needed again.
-        if tokens.len() > 2 * gpt.context() {
-            tokens.drain(..gpt.context());
-        }
+    let tokens = Generator::new(gpt, sampler, prompt)?.vocabulary(vocabulary.len());
+    for token in tokens.take(count) {
+        tell(vocabulary.character(token? as usize).unwrap_or_default());
     }
     Ok(())
 }

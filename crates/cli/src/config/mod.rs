@@ -20,4 +20,4 @@ pub(crate) use precision::Precision;
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{changed, combined, flat, read, record, set, write};
-pub(crate) use values::{Positive, Rate, Small, Whole};
+pub(crate) use values::{Positive, Rate, Share, Small, Whole};

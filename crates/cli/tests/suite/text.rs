@@ -81,6 +81,11 @@ fn a_text_is_learned_and_goes_on() {
         generate(&["--top-k", "1", "--seed", "5"])
     );
     assert_eq!(
+        generate(&["--temperature", "0"]),
+        generate(&["--top-p", "0", "--seed", "5"])
+    );
+    assert_ne!(text, generate(&["--repetition-penalty", "10"]));
+    assert_eq!(
         succeeds(dir.path(), &["generate", "run/last.safetensors", "--tokens", "3"])
             .stdout
             .chars()
@@ -96,6 +101,12 @@ fn a_text_is_learned_and_goes_on() {
         (&["generate", "run", "--prompt", ""], 2, &["the prompt is empty"]),
         (&["generate", "run", "--temperature", "-1"], 2, &["--temperature"]),
         (&["generate", "run", "--top-k", "0"], 2, &["--top-k"]),
+        (&["generate", "run", "--top-p", "1.5"], 2, &["--top-p", "from 0 to 1"]),
+        (
+            &["generate", "run", "--repetition-penalty", "0"],
+            2,
+            &["--repetition-penalty"],
+        ),
         (&["generate", "nothing"], 1, &["nothing"]),
         (
             &["predict", "-w", "run", "a.png"],

@@ -137,12 +137,8 @@ impl<B: Backend> MultiheadAttention<B> {
                 self.project(key, 1, 1)?,
                 self.project(value, 2, 1)?,
             ];
-            if let Some(y) = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)? {
-                return self.out_proj.forward(&y);
-            }
-            let head = |i: usize| parts[i].unflatten(-1, (self.heads, -1))?.transpose(1, 2);
-            let y = head(0)?.scaled_dot_product_attention(&head(1)?, &head(2)?, options)?;
-            self.out_proj.forward(&y.transpose(1, 2)?.flatten(2, -1)?)
+            let y = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)?;
+            self.out_proj.forward(&y)
         })
     }
 }

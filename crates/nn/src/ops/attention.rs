@@ -1,6 +1,7 @@
 //! Multi-head self-attention as one fused op, and its definition in other ops. Gradients of gradients are taken of the
 //! definition, and it runs on a backend that does not have the fused op.
 
+mod cache;
 mod definition;
 mod dot_product;
 mod fused;
@@ -13,6 +14,7 @@ use crate::{Backend, Error, Result, Tensor};
 use fused::Masks;
 use kiln_core::ops::{AttentionParams, Op};
 
+pub use cache::KeyValueCache;
 pub(crate) use fused::by_heads;
 pub use options::AttentionOptions;
 

@@ -23,8 +23,8 @@ mod reduce;
 mod residual;
 mod softmax;
 
-pub use attention::AttentionOptions;
 pub(crate) use attention::by_heads;
+pub use attention::{AttentionOptions, KeyValueCache};
 pub use fft::FftNorm;
 pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
 pub(crate) use norm::{Behind, RunningStats};

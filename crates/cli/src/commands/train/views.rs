@@ -27,7 +27,7 @@ const WORST: usize = 16;
 const JUDGED: usize = 1000;
 
 /// The characters of a text, and the temperature at which they are drawn.
-const CHARACTERS: u64 = 100;
+const CHARACTERS: usize = 100;
 const TEMPERATURE: f64 = 0.8;
 
 /// The network of a run a second time, which takes the weights after each epoch.
@@ -126,7 +126,7 @@ impl<B: Backend> Views<B> {
         };
         let sampler = Sampler::new(0).temperature(TEMPERATURE)?;
         let (start, mut text) = (generate::prompt(None, vocabulary)?, String::new());
-        generate::go_on(gpt, vocabulary, sampler, start, CHARACTERS, &mut |c| text.push(c))?;
+        generate::go_on(gpt, vocabulary, sampler, &start, CHARACTERS, &mut |c| text.push(c))?;
         // Markdown shows indented text as it is.
         let text = text.lines().map(|line| format!("    {line}\n")).collect();
         Ok(vec![View::Text {

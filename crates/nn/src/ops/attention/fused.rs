@@ -233,16 +233,19 @@ pub(super) fn attention<B: Backend>(
     })))
 }
 
-/// Attention of `heads` heads side by side in the last dimension: queries `[N, L, H·E]` to keys and values `[N, S, H·E]`; nothing
-/// where the op does not take the operands.
+/// Attention of `heads` heads side by side in the last dimension: queries `[N, L, H·E]` to keys and values `[N, S, H·E]`, where the
+/// op takes the operands as they lie, and else of heads that are put before positions.
 pub(crate) fn by_heads<B: Backend>(
     x: [&Tensor<B>; 3],
     heads: usize,
     options: &AttentionOptions<'_, B>,
-) -> Result<Option<Tensor<B>>> {
+) -> Result<Tensor<B>> {
     let [q, k, v] = x.map(|x| x.unflatten(-1, (heads, -1)));
-    match attention([&q?, &k?, &v?], false, options)? {
-        Some(y) => y.flatten(2, -1).map(Some),
-        None => Ok(None),
+    let [q, k, v] = [q?, k?, v?];
+    if let Some(y) = attention([&q, &k, &v], false, options)? {
+        return y.flatten(2, -1);
     }
+    let [q, k, v] = [&q, &k, &v].map(|x| x.transpose(1, 2));
+    let y = q?.scaled_dot_product_attention(&k?, &v?, options)?;
+    y.transpose(1, 2)?.flatten(2, -1)
 }

@@ -1,6 +1,6 @@
-//! Optimizers and clipping against PyTorch; the golden values come from `golden/optimizers.py`, in f64.
+//! Optimizers and clipping against PyTorch; the golden values come from `../golden/optimizers.py`, in f64.
 
-#[path = "golden/optimizers.rs"]
+#[path = "../golden/optimizers.rs"]
 mod cases;
 
 use cases::{Pair, floats, golden, gradients, optimizer, start};

@@ -1,4 +1,4 @@
-//! Schedules against PyTorch; the golden values come from `golden/optimizers.py`.
+//! Schedules against PyTorch; the golden values come from `../golden/optimizers.py`.
 
 use kiln_cpu::Cpu;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule, Sgd};
@@ -6,7 +6,7 @@ use kiln_nn::{Error, Optimizer};
 use serde_json::Value;
 
 fn golden() -> Value {
-    serde_json::from_str(include_str!("golden/optimizers.json")).unwrap()
+    serde_json::from_str(include_str!("../golden/optimizers.json")).unwrap()
 }
 
 fn floats(v: &Value) -> Vec<f64> {

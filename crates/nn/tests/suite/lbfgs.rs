@@ -1,4 +1,4 @@
-//! L-BFGS against PyTorch; the golden values come from `golden/lbfgs.py`, in f64.
+//! L-BFGS against PyTorch; the golden values come from `../golden/lbfgs.py`, in f64.
 
 use kiln_cpu::Cpu;
 use kiln_nn::module::{StateDict, Value};
@@ -14,7 +14,7 @@ struct Pair<B: Backend> {
 }
 
 fn golden() -> Json {
-    serde_json::from_str(include_str!("golden/lbfgs.json")).unwrap()
+    serde_json::from_str(include_str!("../golden/lbfgs.json")).unwrap()
 }
 
 fn floats(v: &Json) -> Vec<f64> {
@@ -47,7 +47,7 @@ fn optimizer<B: Backend>(options: &Json) -> Lbfgs<B> {
     lbfgs
 }
 
-/// The loss of a name, as in `golden/lbfgs.py`.
+/// The loss of a name, as in `../golden/lbfgs.py`.
 fn loss<B: Backend>(name: &str, data: &Json, maximize: bool, model: &Pair<B>) -> Result<Tensor<B>> {
     let b = model.weight.backend();
     let of = |name: &str, shape: &[usize]| Tensor::from_f64(b, &floats(&data[name]), shape, model.weight.dtype());

@@ -17,9 +17,11 @@ fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
     }
 }
 
-/// The tensors of `golden/attention.py`.
+/// The tensors of `../golden/attention.py`.
 fn golden(cpu: &Cpu) -> StateDict<Cpu> {
-    decode(include_bytes!("golden/attention.safetensors"), cpu).unwrap().0
+    decode(include_bytes!("../golden/attention.safetensors"), cpu)
+        .unwrap()
+        .0
 }
 
 /// The module with the parameters of the golden case `name`, which gives PyTorch's result and gradient by `run`.

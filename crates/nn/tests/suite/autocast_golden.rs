@@ -1,4 +1,4 @@
-//! Mixed precision against torch.autocast: the dtype of every op, and losses and gradients of nets (`golden/autocast.py`).
+//! Mixed precision against torch.autocast: the dtype of every op, and losses and gradients of nets (`../golden/autocast.py`).
 
 use kiln_cpu::Cpu;
 use kiln_nn::{
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type T = Tensor<Cpu>;
 
 fn golden() -> Value {
-    serde_json::from_str(include_str!("golden/autocast.json")).unwrap()
+    serde_json::from_str(include_str!("../golden/autocast.json")).unwrap()
 }
 
 fn names(golden: &Value) -> BTreeSet<&str> {

@@ -261,11 +261,11 @@ fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
     }
 }
 
-/// The network of `golden/torch_net.py`, with PyTorch's own weights, input and outputs.
+/// The network of `../golden/torch_net.py`, with PyTorch's own weights, input and outputs.
 #[test]
 fn a_network_of_pytorch_gives_its_outputs() {
     let cpu = Cpu::poisoned();
-    let (mut dict, metadata) = decode(include_bytes!("golden/torch_net.safetensors"), &cpu).unwrap();
+    let (mut dict, metadata) = decode(include_bytes!("../golden/torch_net.safetensors"), &cpu).unwrap();
     assert!(metadata.contains_key("torch"));
     let mut io = |name: &str| match dict.remove(name).unwrap() {
         Value::Float(t) => t,

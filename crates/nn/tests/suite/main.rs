@@ -1,0 +1,31 @@
+//! Tensors, layers, optimizers and weights through the public interface.
+
+mod attention;
+mod autocast;
+mod autocast_golden;
+mod autograd;
+mod checkpointed;
+mod display;
+mod dropouts;
+mod formulas;
+mod functional;
+mod half_copies;
+mod hooks;
+mod init;
+mod layers;
+mod lbfgs;
+mod module;
+mod names;
+mod ndarray;
+mod operators;
+mod optimizers;
+mod parts;
+mod predict;
+mod recomputed;
+mod schedules;
+mod selection;
+mod storage;
+mod watch;
+mod weight_files;
+mod weight_norm;
+mod weights;
