@@ -27,6 +27,7 @@ pub trait Backend:
     + IndexOps
     + IntegerOps
     + RandomOps
+    + RecurrentOps
     + OptimOps
     + ImageOps
     + ResidualOps
@@ -48,6 +49,7 @@ impl<T> Backend for T where
         + IndexOps
         + IntegerOps
         + RandomOps
+        + RecurrentOps
         + OptimOps
         + ImageOps
         + ResidualOps

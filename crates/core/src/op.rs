@@ -139,6 +139,8 @@ ops! {
         IntegerCumsum = "integer_cumsum",
         /// [`RandomOps::dropout`](crate::ops::RandomOps::dropout)
         Dropout = "dropout",
+        /// [`RecurrentOps::recurrent`](crate::ops::RecurrentOps::recurrent)
+        Recurrent = "recurrent",
         /// [`ImageOps::crop_images`](crate::ops::ImageOps::crop_images)
         CropImages = "crop_images",
         /// [`ResidualOps::residual_norm`](crate::ops::ResidualOps::residual_norm) and

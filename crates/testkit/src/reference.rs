@@ -12,7 +12,9 @@ mod products;
 mod random;
 mod reduce;
 
-use kiln_core::ops::{AttentionOps, ConvPoolOps, ImageOps, LossOps, NormOps, OptimOps, ResidualOps, SoftmaxOps};
+use kiln_core::ops::{
+    AttentionOps, ConvPoolOps, ImageOps, LossOps, NormOps, OptimOps, RecurrentOps, ResidualOps, SoftmaxOps,
+};
 use kiln_core::{Buffer, DType, Element, Float, MemoryStats, Result, Runtime, checks};
 use ndarray::Array1;
 use std::convert::Infallible;
@@ -159,5 +161,6 @@ impl ImageOps for Reference {}
 impl LossOps for Reference {}
 impl NormOps for Reference {}
 impl OptimOps for Reference {}
+impl RecurrentOps for Reference {}
 impl ResidualOps for Reference {}
 impl SoftmaxOps for Reference {}

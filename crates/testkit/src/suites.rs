@@ -40,6 +40,7 @@ macro_rules! every_suite {
             ops::optim { sgd, adam, rmsprop, adagrad, left_out, clipped }
             ops::pool { max_pool, avg_pool, avg_pool_by, adaptive_avg_pool, adaptive_max_pool, ties_and_nan, refused }
             ops::random { distributions, dropout, bad_input }
+            ops::recurrent { sequences, refused }
             ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, nuclear_norm, correct, correct_refused, along_one_axis, sorted_and_multiplied, ties_and_limits, refused }
             ops::residual { residual_norm, residual_add, dropped, refused }
             ops::softmax { softmax, refused }

@@ -13,6 +13,7 @@ mod norm;
 mod optim;
 mod pool;
 mod random;
+mod recurrent;
 mod reduce;
 mod residual;
 mod softmax;

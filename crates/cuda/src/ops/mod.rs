@@ -13,6 +13,7 @@ pub mod norm;
 mod optim;
 mod pool;
 mod random;
+mod recurrent;
 pub mod reduce;
 pub mod residual;
 pub mod softmax;

@@ -7,6 +7,7 @@ mod integers;
 mod norms;
 mod others;
 mod products;
+mod recurrent;
 mod reductions;
 mod updates;
 mod windows;
@@ -27,6 +28,7 @@ pub fn calls<B: Backend>() -> Vec<Call<B>> {
     all.extend(indexing::indexing());
     all.extend(integers::integers());
     all.extend(others::others());
+    all.extend(recurrent::recurrent());
     all.extend(updates::updates());
     all
 }
