@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&[])),
     ("derive", Some(&[])),
     ("files", Some(&[])),
+    ("audio", Some(&["core", "files"])),
     ("cpu", Some(&["core"])),
     ("link", Some(&[])),
     ("device", Some(&["link"])),
