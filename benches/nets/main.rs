@@ -10,6 +10,7 @@ mod peak;
 mod products;
 mod row;
 mod work;
+mod writing;
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -16,11 +16,20 @@ pub(crate) const STEPS: usize = 20;
 /// Recipes with a larger learning rate begin with steps whose losses cannot be compared.
 const LARGE_LR: f64 = 1e-2;
 
+/// The work of a row.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Pass {
+    Train,
+    Infer,
+    /// Greedy generation of text.
+    Generate,
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) model: Model,
     pub(crate) batch: usize,
-    pub(crate) train: bool,
+    pub(crate) pass: Pass,
     /// True in mixed precision with bf16.
     pub(crate) half: bool,
 }
@@ -36,7 +45,12 @@ impl Row {
         Ok(Row {
             model: Model::from_name(name).ok_or_else(wrong)?,
             batch: batch.parse()?,
-            train: what == "train",
+            pass: match what {
+                "train" => Pass::Train,
+                "infer" => Pass::Infer,
+                "generate" => Pass::Generate,
+                _ => return Err(wrong().into()),
+            },
             half,
         })
     }

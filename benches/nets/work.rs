@@ -1,6 +1,7 @@
 //! Training steps and forward passes of a row.
 
-use crate::row::{Row, STEPS};
+use crate::row::{Pass, Row, STEPS};
+use crate::writing;
 use crate::{Outcome, Work};
 use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
@@ -132,7 +133,7 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
     let mut net = row.model.build(&cpu, 0)?;
     net.load_state_dict(&dict, LoadOptions::strict())?;
     drop(dict);
-    if row.train {
+    if row.pass == Pass::Train {
         let mut training = Training {
             row,
             net,
@@ -144,6 +145,12 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
         return Ok((losses?, training.work()));
     }
     net.eval();
+    if row.pass == Pass::Generate {
+        let Some((Input::Tokens(ids), _)) = batches.into_iter().next() else {
+            return Err("a network that reads no tokens writes none".into());
+        };
+        return writing::load(net, ids);
+    }
     let part = match setting {
         "default" => row.part(),
         part => part.parse()?,

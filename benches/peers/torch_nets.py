@@ -109,6 +109,23 @@ class Attention(nn.Module):
         y = scores.masked_fill(self.later[:t, :t], -math.inf).softmax(-1) @ v
         return self.c_proj(y.transpose(1, 2).reshape(n, t, c))
 
+    def next(self, x, cache, past, mask):
+        """Attention of positions from `past` on; keys and values of all are kept in `cache`. With a mask it is to the whole cache,
+        whose shape is always the same, as compiled code wants it."""
+        n, t, c = x.shape
+        q, k, v = (y.view(n, t, self.heads, c // self.heads).transpose(1, 2) for y in self.c_attn(x).split(c, 2))
+        if mask is None:
+            keys, values = cache
+            keys[:, :, past : past + t], values[:, :, past : past + t] = k, v
+            k, v = keys[:, :, : past + t], values[:, :, : past + t]
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
+        else:
+            keys, values = (kept.index_copy(2, past, new) for kept, new in zip(cache, (k, v)))
+            for kept, new in zip(cache, (keys, values)):
+                kept.copy_(new)
+            y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        return self.c_proj(y.transpose(1, 2).reshape(n, t, c))
+
 
 class Mlp(nn.Module):
     def __init__(self, width):
@@ -129,6 +146,10 @@ class GptBlock(nn.Module):
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
+    def next(self, x, cache, past, mask):
+        x = x + self.attn.next(self.ln_1(x), cache, past, mask)
+        return x + self.mlp(self.ln_2(x))
+
 
 class Gpt(nn.Module):
     def __init__(self, vocabulary=65, context=256, layers=6, heads=6, width=384):
@@ -142,6 +163,33 @@ class Gpt(nn.Module):
         for block in self.h:
             x = block(x)
         return self.lm_head(self.ln_f(x))
+
+    def next(self, ids, caches, past):
+        """The logits of the token behind ids, which begin at position `past`."""
+        x = self.wte(ids) + self.wpe[past : past + ids.shape[1]]
+        for block, cache in zip(self.h, caches):
+            x = block.next(x, cache, past, None)
+        return self.lm_head(self.ln_f(x[:, -1]))
+
+    def next_at(self, ids, caches, at):
+        """The same of one token at the position in the tensor `at`."""
+        x = self.wte(ids) + self.wpe[at]
+        mask = torch.arange(len(self.wpe)) <= at
+        for block, cache in zip(self.h, caches):
+            x = block.next(x, cache, at, mask)
+        return self.lm_head(self.ln_f(x[:, -1]))
+
+    def write(self, prompt, count, next_at=None):
+        """The logits of `count` tokens that go on with a prompt, each the likeliest one."""
+        caches = [torch.zeros(2, len(prompt), 6, 256, 64).unbind() for _ in self.h]
+        logits = [self.next(prompt, caches, 0)]
+        for past in range(prompt.shape[1], prompt.shape[1] + count - 1):
+            ids = logits[-1].argmax(1, keepdim=True)
+            if next_at is None:
+                logits.append(self.next(ids, caches, past))
+            else:
+                logits.append(next_at(ids, caches, torch.tensor([past])))
+        return logits
 
 
 class Vae(nn.Module):
@@ -265,6 +313,7 @@ class Torch:
     settings = ["eager-nchw", "eager-nhwc", "compile-nchw", "compile-nhwc"]
     infer_settings = settings + ["frozen-nchw", "frozen-nhwc"]
     bf16 = True
+    generates = True
 
     def prepare(self, name, setting, tensors):
         """The net in the setting's memory format and the batches that it takes."""
@@ -299,6 +348,8 @@ class Torch:
             return [work().item() for _ in xs], work
         model.eval()
         inductor.freezing = setting.startswith("frozen")
+        if worker.is_generation(row):
+            return self.write(setting, model, xs[0][:, : worker.PROMPT])
         forward = model if setting.startswith("eager") else torch.compile(model, dynamic=False)
         precision = torch.autocast("cpu", torch.bfloat16, enabled=worker.is_bf16(row))
         with torch.no_grad(), precision:
@@ -311,6 +362,16 @@ class Torch:
             at = (at + 1) % len(xs)
 
         return losses, infer
+
+    def write(self, setting, model, prompt):
+        """Generation of text, compiled for one token at any position."""
+        next_at = None if setting.startswith("eager") else torch.compile(model.next_at, dynamic=False)
+
+        def work(count=worker.GENERATED):
+            with torch.no_grad():
+                return model.write(prompt, count, next_at)
+
+        return [logits[0].max().item() for logits in work(worker.STEPS)], work
 
     def load_maker(self, setting, name, tensors):
         """A network that makes images, whose batches have noise in the place of labels."""

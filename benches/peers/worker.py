@@ -11,7 +11,7 @@
 
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
-A ROW is `net/NAME-bN/train` or `net/NAME-bN/infer`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16. FILE is a
+A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16. FILE is a
 safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
 images `x` and `noise`, standard normal numbers that stand for all that a step draws.
 """
@@ -25,6 +25,8 @@ import time
 import numpy as np
 
 STEPS = 20
+PROMPT, GENERATED = 64, 128
+"""Generation goes on with the first tokens of the first batch by the likeliest ones; its "losses" are their largest logits."""
 OPTIMIZERS = {
     "lenet": ("sgd", 1e-3),
     "mnist-cnn": ("adam", 1e-3),
@@ -62,6 +64,11 @@ def parse_row(row):
 def is_bf16(row):
     """True for a row in mixed precision with bf16."""
     return row.startswith("net-bf16/")
+
+
+def is_generation(row):
+    """True for a row that writes text."""
+    return row.endswith("/generate")
 
 
 def peak_resident():
@@ -106,6 +113,8 @@ def serve(peer):
                 key, setting, row, path = words
                 if is_bf16(row) and not getattr(peer, "bf16", False):
                     raise ValueError("measured in f32 alone")
+                if is_generation(row) and not getattr(peer, "generates", False):
+                    raise ValueError("not measured")
                 losses, works[key] = peer.load(setting, row, read_tensors(path))
                 answer({"losses": losses})
             elif command == "gemm":

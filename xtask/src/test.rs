@@ -104,7 +104,14 @@ const CHECKED: [&str; 10] = [
 const WITHOUT_CUDA: [&str; 6] = ["--no-fail-fast", "--workspace", "--bin", "kiln", "--test", "suite"];
 
 /// The packages with properties, whose cases a seed draws.
-const PROPERTIES: [&str; 5] = ["kiln-cpu", "kiln-data", "kiln-npy", "kiln-testkit", "kiln-train"];
+const PROPERTIES: [&str; 6] = [
+    "kiln-cpu",
+    "kiln-data",
+    "kiln-npy",
+    "kiln-testkit",
+    "kiln-tokenizer",
+    "kiln-train",
+];
 /// The same of those that nvcc compiles.
 const CUDA_PROPERTIES: [&str; 3] = ["kiln-cuda", "kiln-device", "kiln-example-kernel"];
 /// The seeds that `--full` draws cases from besides the everyday one.

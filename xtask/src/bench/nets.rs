@@ -5,7 +5,7 @@ use super::framework::Framework;
 use super::plan::Plan;
 use super::report::Entry;
 use super::rounds::{Rounds, difference, median};
-use super::rows::NetRow;
+use super::rows::{NetRow, Pass};
 use super::workers::Workers;
 use crate::workspace::root;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Optio
         return None;
     }
     let mut entry = Entry::new(&id);
-    entry.per_repetition = Some((row.batch as f64, row.unit()));
+    entry.per_repetition = Some(row.made());
     let (contenders, reference) = load(workers, row, plan, &file, &mut entry)?;
     let mut single = Vec::new();
     let rounds = Rounds::play(contenders.len(), plan.rounds, &mut |i| {
@@ -114,7 +114,7 @@ fn load(
         setting: "default".into(),
     }];
     for &who in plan.peers(&Framework::NETS) {
-        for setting in settings(workers, who, plan.threads, row.train) {
+        for setting in settings(workers, who, plan.threads, row.pass) {
             let key = contenders.len();
             let label = who.label();
             match losses(workers, who, plan.threads, &command(key, &setting)) {
@@ -143,11 +143,17 @@ fn losses(workers: &mut Workers, who: Framework, threads: usize, command: &str) 
     Ok(losses.map(|l| l.as_f64().unwrap_or(f64::NAN)).collect())
 }
 
-/// The settings of a framework for training or inference.
-fn settings(workers: &mut Workers, who: Framework, threads: usize, train: bool) -> Vec<String> {
+/// The settings of a framework for training or what comes after it.
+fn settings(workers: &mut Workers, who: Framework, threads: usize, pass: Pass) -> Vec<String> {
     workers
         .get(who, threads)
-        .map(|w| if train { w.settings.clone() } else { w.infer.clone() })
+        .map(|w| {
+            if pass == Pass::Train {
+                w.settings.clone()
+            } else {
+                w.infer.clone()
+            }
+        })
         .unwrap_or_default()
 }
 

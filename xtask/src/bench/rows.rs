@@ -1,11 +1,25 @@
 //! The rows that are measured in turns: networks, products, process starts, and the gain from threads.
 
-/// A network with a batch size, in training or inference.
+/// The work of a row of networks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pass {
+    /// A training step.
+    Train,
+    /// A forward pass.
+    Infer,
+    /// The tokens that go on with a prompt, one after the other.
+    Generate,
+}
+
+/// The tokens of a repetition of [`Pass::Generate`], for each sequence; as in `worker.py`.
+const GENERATED: usize = 128;
+
+/// A network with a batch size, and what it does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NetRow {
     pub(super) name: &'static str,
     pub(super) batch: usize,
-    pub(super) train: bool,
+    pub(super) pass: Pass,
     /// True in mixed precision with bf16.
     pub(super) half: bool,
 }
@@ -14,13 +28,21 @@ impl NetRow {
     /// The row's id: `net/resnet18-b32/train`, or `net-bf16/resnet18-b32/train`.
     pub(super) fn id(&self) -> String {
         let kind = if self.half { "net-bf16" } else { "net" };
-        let what = if self.train { "train" } else { "infer" };
+        let what = match self.pass {
+            Pass::Train => "train",
+            Pass::Infer => "infer",
+            Pass::Generate => "generate",
+        };
         format!("{kind}/{}-b{}/{what}", self.name, self.batch)
     }
 
-    /// The word for the samples of a batch.
-    pub(super) fn unit(&self) -> &'static str {
-        if self.name == "gpt-mini" { "sequences" } else { "images" }
+    /// What a repetition makes: how many of them, and the word for them.
+    pub(super) fn made(&self) -> (f64, &'static str) {
+        match (self.pass, self.name) {
+            (Pass::Generate, _) => ((self.batch * GENERATED) as f64, "tokens"),
+            (_, "gpt-mini") => (self.batch as f64, "sequences"),
+            _ => (self.batch as f64, "images"),
+        }
     }
 }
 
@@ -35,25 +57,39 @@ const NETS: [(&str, &[usize], &[usize]); 7] = [
     ("wgan-gp", &[64], &[]),
 ];
 
-/// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks that make images.
+/// The networks that write, each with the numbers of texts that they write at once.
+const WRITERS: [(&str, &[usize]); 1] = [("gpt-mini", &[1])];
+
+/// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks that make images; then
+/// those that write.
 pub(super) fn nets() -> Vec<NetRow> {
-    let of = |half: bool, train: bool| {
+    let of = |half: bool, pass: Pass| {
         let of_kind = NETS
             .iter()
             .filter(move |(.., inference)| !(half && inference.is_empty()));
         of_kind.flat_map(move |&(name, training, inference)| {
-            let batches = if train { training } else { inference };
+            let batches = if pass == Pass::Train { training } else { inference };
             let row = move |&batch| NetRow {
                 name,
                 batch,
-                train,
+                pass,
                 half,
             };
             batches.iter().map(row)
         })
     };
-    let kinds = [(false, true), (false, false), (true, true), (true, false)];
-    kinds.into_iter().flat_map(|(half, train)| of(half, train)).collect()
+    let writing = WRITERS.iter().flat_map(|&(name, batches)| {
+        batches.iter().map(move |&batch| NetRow {
+            name,
+            batch,
+            pass: Pass::Generate,
+            half: false,
+        })
+    });
+    let kinds = [false, true]
+        .into_iter()
+        .flat_map(|half| [(half, Pass::Train), (half, Pass::Infer)]);
+    kinds.flat_map(|(half, pass)| of(half, pass)).chain(writing).collect()
 }
 
 /// `m`, `k`, `n` of `C[m, n] = A[m, k]·B[k, n]`: square matrices; convolutions of the networks as products (im2col), at the
@@ -114,11 +150,12 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 26 + 1 + 2 * PRODUCTS.len() + 2);
+        assert_eq!(ids.len(), 27 + 1 + 2 * PRODUCTS.len() + 2);
         for id in [
             "net/lenet-b4/train",
             "net-bf16/lenet-b4/train",
             "net/gpt-mini-b8/infer",
+            "net/gpt-mini-b1/generate",
             "gemm/512x4608x512/t1",
         ] {
             assert!(ids.iter().any(|i| i == id), "{id}");

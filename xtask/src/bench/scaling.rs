@@ -5,7 +5,7 @@ use super::nets::run;
 use super::plan::Plan;
 use super::report::Entry;
 use super::rounds::{Rounds, median};
-use super::rows::{NetRow, SCALING};
+use super::rows::{NetRow, Pass, SCALING};
 use super::workers::Workers;
 use crate::workspace::root;
 
@@ -13,7 +13,7 @@ pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Option<Entry> {
     let row = NetRow {
         name: "resnet18",
         batch: 32,
-        train: true,
+        pass: Pass::Train,
         half: false,
     };
     let (id, file) = (row.id(), root().join("target/bench/row.safetensors"));
@@ -37,7 +37,7 @@ pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Option<Entry> {
         let _ = workers.ask(Framework::Kiln, t, "drop s");
     }
     let mut entry = Entry::new(SCALING);
-    entry.per_repetition = Some((row.batch as f64, row.unit()));
+    entry.per_repetition = Some(row.made());
     entry.kiln = Some(median(&rounds.seconds[0])).filter(|s| s.is_finite());
     let alone = median(&rounds.seconds[1]);
     entry.add_peer(Framework::Kiln, "1 thread", alone);
