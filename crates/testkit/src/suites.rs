@@ -19,7 +19,7 @@ macro_rules! every_suite {
     ($($to:tt)*) => {
         $crate::with_suites! {
             { $($to)* }
-            ops::attention { self_attention, dot_product, refused }
+            ops::attention { self_attention, cached, dot_product, refused }
             ops::conv { conv, conv_transpose, refused }
             ops::conv_pool { conv_max_pool, as_two_ops, refused }
             ops::einsum { einsum, refused }

@@ -6,7 +6,7 @@ pub use dot_product::dot_product;
 
 use crate::{Array, Case, Rounding, check, refused, shapes};
 use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::Tensor;
+use kiln_nn::{KeyValueCache, Tensor};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ struct SelfAttention {
     qkv: Array,
     heads: usize,
     causal: bool,
+    /// The numbers of positions of the calls in which a cache sees them; none for one call without a cache.
+    pieces: Vec<usize>,
 }
 
 impl SelfAttention {
@@ -30,7 +32,15 @@ impl Case for SelfAttention {
     }
 
     fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
-        x[0].self_attention(self.heads, self.causal)
+        if self.pieces.is_empty() {
+            return x[0].self_attention(self.heads, self.causal);
+        }
+        let (mut cache, mut parts) = (KeyValueCache::new(), Vec::new());
+        for &piece in &self.pieces {
+            let part = x[0].narrow(1, cache.len(), piece)?;
+            parts.push(part.self_attention_cached(self.heads, &mut cache)?);
+        }
+        Tensor::concat(&parts.iter().collect::<Vec<_>>(), 1)
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
@@ -99,6 +109,28 @@ pub fn self_attention<B: Backend>(backend: &B) {
                 qkv,
                 heads,
                 causal,
+                pieces: Vec::new(),
+            })
+        });
+    check(backend, strategy);
+}
+
+/// Causal attention of positions that come in several calls, many of them one by one, is that of all of them.
+pub fn cached<B: Backend>(backend: &B) {
+    let piece = prop_oneof![3 => Just(1usize), 2 => 1usize..5, 1 => prop::sample::select(vec![15usize, 17, 33])];
+    let pieces = prop::collection::vec(piece, 1..5);
+    let width = prop_oneof![6 => 1usize..5, 2 => prop::sample::select(vec![8usize, 17])];
+    let strategy = (1usize..3, pieces, 1usize..4, width, 0.5f64..2.0)
+        .prop_filter("at most 4096 elements", |(n, pieces, h, d, _)| {
+            n * pieces.iter().sum::<usize>() * 3 * h * d <= 4096
+        })
+        .prop_flat_map(|(n, pieces, heads, d, range)| {
+            let dims = [n, pieces.iter().sum(), 3 * heads * d];
+            shapes::values(&dims, -range, range).prop_map(move |qkv| SelfAttention {
+                qkv,
+                heads,
+                causal: true,
+                pieces: pieces.clone(),
             })
         });
     check(backend, strategy);
@@ -116,4 +148,17 @@ pub fn refused<B: Backend>(backend: &B) {
             Error::InvalidArgument { argument: "heads", .. }
         );
     }
+    let mut cache = KeyValueCache::new();
+    assert!(zeros(&[2, 3, 12]).self_attention_cached(2, &mut cache).is_ok());
+    for dims in [[1, 1, 12], [2, 1, 24]] {
+        refused!(
+            zeros(&dims).self_attention_cached(2, &mut cache),
+            Error::InvalidArgument { argument: "cache", .. }
+        );
+    }
+    refused!(
+        zeros(&[2, 12]).self_attention_cached(2, &mut cache),
+        Error::Rank { expected: "3", .. }
+    );
+    assert_eq!(cache.len(), 3);
 }
