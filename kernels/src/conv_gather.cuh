@@ -72,7 +72,7 @@ template <bool DATA> struct Gather {
     u32 per, channels; // of the source: in the group, and in all
     u64 rows;          // positions of all images
     int depth;         // taps · per
-    int last;          // bytes of the last tap of a row, of 16, where a tap has no more channels
+    bool half;         // the last tap of a row has 8 bytes of 16, and a tap no more channels than those
 
     // `part` is the number of the group, or class · groups + group.
     __device__ __forceinline__ Gather(const ConvParams &p, u32 part) {
@@ -95,7 +95,7 @@ template <bool DATA> struct Gather {
         }
         rows = (u64)p.batch * (u32)d.rows * (u32)h.rows * (u32)w.rows;
         depth = d.taps * h.taps * w.taps * (int)per;
-        last = !DATA && p.half ? 8 : 16;
+        half = !DATA && p.half;
     }
 
     __device__ __forceinline__ Position position(u64 row) const {

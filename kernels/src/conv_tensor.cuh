@@ -24,12 +24,12 @@ constexpr int MOST_TAPS = 9;
 template <typename T, bool DATA> struct Taps {
     Inner k;
     u32 bits;   // one for each dimension's tap
-    int bytes;  // that there are of a chunk
+    bool whole; // else there are 8 bytes of a chunk
     i64 offset; // bytes from where tap 0 reads channel 0 to where this one reads
 
     __device__ __forceinline__ Taps(const Gather<DATA> &g, int chunk) : k(g, chunk * CHUNK<T>) { read(g); }
     __device__ __forceinline__ void read(const Gather<DATA> &g) {
-        bytes = !DATA && k.w == g.w.taps - 1 ? g.last : 16;
+        whole = k.w != g.w.taps - 1 || !g.half;
         bits = 1u << min(k.d, MOST_TAPS) | 1024u << k.h | 1048576u << k.w;
         int line = (k.d * g.d.tap_step * g.h.size + k.h * g.h.tap_step) * g.w.size + k.w * g.w.tap_step;
         offset = ((i64)line * g.channels + k.c) * (i64)sizeof(T);
@@ -45,8 +45,8 @@ template <typename T, bool DATA> struct Taps {
     }
 };
 
-// Left operand of forward and data gradient: rows are positions.
-template <typename T, bool DATA, typename Tile> struct TensorRows {
+// Left operand of forward and data gradient: rows are positions. HALF: of some chunks there are 8 bytes.
+template <typename T, bool DATA, bool HALF, typename Tile> struct TensorRows {
     using Layout = OperandTile<T, true, false, Tile>;
     const Gather<DATA> &g;
     u64 source[Layout::COPIES]; // address that tap 0 reads, which may lie outside
@@ -69,12 +69,17 @@ template <typename T, bool DATA, typename Tile> struct TensorRows {
         for (int t = 0; t < axis.taps; ++t) bits |= (u32)((u32)(at + t * axis.tap_step) < (u32)axis.size) << t;
         return bits;
     }
-    __device__ __forceinline__ void copy(u32 stage, int) {
+    // The chunks, of which there are BYTES each.
+    template <int BYTES> __device__ __forceinline__ void chunks(u32 stage) {
 #pragma unroll
         for (int i = 0; i < Layout::COPIES; ++i) {
             bool there = (inside[i] & taps.bits) == taps.bits;
-            cp_async<16>(stage + Layout::place(i), (const void *)(source[i] + taps.offset), there ? taps.bytes : 0);
+            cp_async<16>(stage + Layout::place(i), (const void *)(source[i] + taps.offset), there ? BYTES : 0);
         }
+    }
+    __device__ __forceinline__ void copy(u32 stage, int) {
+        if (!HALF || taps.whole) chunks<16>(stage);
+        else chunks<8>(stage);
         taps.advance(g);
     }
 };
@@ -135,17 +140,22 @@ template <typename T, typename Tile> struct TensorInputsOfTaps {
     }
 };
 
-// Right operand of the weight gradient: columns are (tap, input channel).
+// Right operand of the weight gradient: columns are (tap, input channel). Along a line of the result a copy is an addition; where the line
+// ends, the place of the next is computed.
 template <typename T, typename Tile> struct TensorTaps {
     using Layout = OperandTile<T, false, true, Tile>;
+    static constexpr int OUTSIDE = -0x7fffffff - 1; // and what is added along a line stays outside
     const ConvParams &p;
     const T *x; // where window 0 would read this column
     Positions o;
     int d, h, w; // source of window 0
     bool there;
+    const T *from; // where the next copy reads
+    int column;    // of the image
+    u64 step;      // elements to the one after it
 
     __device__ __forceinline__ TensorTaps(const ConvParams &p, const T *__restrict__ x, u32 group, u32 first, u64 from)
-        : p(p), o(p, from + Layout::row(0)) {
+        : p(p), o(p, from + Layout::row(0)), step((u64)(Layout::APART * p.stride[2]) * p.in_channels) {
         u32 per = group_in(p), n = first + Layout::chunk() * CHUNK<T>, channel;
         there = n < taps_of(p) * per;
         Position tap = position_of(split(there ? n : 0, per, channel), p.kernel);
@@ -153,16 +163,28 @@ template <typename T, typename Tile> struct TensorTaps {
         h = (int)tap.at[1] * (int)p.dilation[1] - (int)p.padding[1];
         w = (int)tap.at[2] * (int)p.dilation[2] - (int)p.padding[2];
         this->x = x + group * per + channel;
+        read();
+    }
+    __device__ __forceinline__ void read() {
+        int sd = o.d * (int)p.stride[0] + d, sh = o.h * (int)p.stride[1] + h, sw = o.w * (int)p.stride[2] + w;
+        u64 q = o.image * volume(p.input) + (u64)(i64)((sd * (int)p.input[1] + sh) * (int)p.input[2] + sw);
+        from = x + q * p.in_channels;
+        column = there && (u32)sd < p.input[0] && (u32)sh < p.input[1] ? sw : OUTSIDE;
     }
     __device__ __forceinline__ void copy(u32 stage, int count) {
+        const int left = count - Layout::row(0);
 #pragma unroll
         for (int i = 0; i < Layout::COPIES; ++i) {
-            int sd = o.d * (int)p.stride[0] + d, sh = o.h * (int)p.stride[1] + h, sw = o.w * (int)p.stride[2] + w;
-            bool inside = there && Layout::row(i) < count && (u32)sd < p.input[0] && (u32)sh < p.input[1] &&
-                          (u32)sw < p.input[2];
-            u64 q = o.image * volume(p.input) + (u32)((sd * (int)p.input[1] + sh) * (int)p.input[2] + sw);
-            cp_async<16>(stage + Layout::place(i), x + q * p.in_channels, inside ? 16 : 0);
-            o.advance(p, Layout::APART);
+            bool inside = (u32)column < p.input[2] && i * Layout::APART < left;
+            cp_async<16>(stage + Layout::place(i), from, inside ? 16 : 0);
+            if (o.w + Layout::APART < (int)p.output[2]) {
+                o.w += Layout::APART;
+                column += Layout::APART * (int)p.stride[2];
+                from += step;
+            } else {
+                o.advance(p, Layout::APART);
+                read();
+            }
         }
     }
 };
@@ -198,16 +220,24 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
     u32 columns = blockIdx.y * Tile::COLUMNS, per = DATA ? group_in(p) : group_out(p);
     typename Tile::Sums sums = {};
     if (some) {
-        TensorRows<T, DATA, Tile> a(g, source, first);
         if constexpr (!DATA) {
             AlignedRows<T, true, true, Tile> b(w, g.depth, (u64)g.group * per + columns, (u64)(g.group + 1) * per, 0);
-            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
-        } else if constexpr (WHOLE) {
-            TensorInputs<T, Tile> b(p, g, w, columns);
-            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            if (g.half) {
+                TensorRows<T, DATA, true, Tile> a(g, source, first);
+                gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            } else {
+                TensorRows<T, DATA, false, Tile> a(g, source, first);
+                gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            }
         } else {
-            TensorInputsOfTaps<T, Tile> b(p, g, w, columns);
-            gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            TensorRows<T, DATA, false, Tile> a(g, source, first);
+            if (WHOLE || g.per % STEP<T> == 0) {
+                TensorInputs<T, Tile> b(p, g, w, columns);
+                gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            } else {
+                TensorInputsOfTaps<T, Tile> b(p, g, w, columns);
+                gathered_product<T, Tile>(a, b, g.depth, memory, sums);
+            }
         }
     }
     u32 channels = DATA ? p.in_channels : p.out_channels;

@@ -81,7 +81,7 @@ __device__ __forceinline__ void fill(const RandomParams &p, const i32 *__restric
             uint4 w = philox_block(key, block / 2);
             const u32 below = drop_below(p.a);
 #pragma unroll
-            for (int j = 0; j < 4; ++j) v[j] = philox_half(w, block % 2 ? 4 + j : j) < below ? 0.0f : 1.0f;
+            for (int j = 0; j < 4; ++j) v[j] = (block % 2 ? philox_half(w, 4 + j) : philox_half(w, j)) < below ? 0.0f : 1.0f;
         } else {
             draw(p.distribution, a, b, philox_block(key, block), v);
         }

@@ -10,6 +10,7 @@ use crate::ptxas::{All, Spills};
 use kiln_ptx::cubin::{self, Resources};
 use kiln_ptx::fatbin;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 
 /// The machine code of one kernel for one architecture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,7 +61,8 @@ pub struct Loop {
 impl Kernel {
     /// The loop that the work is done in: of all, the one whose own fast way has the most tensor-core products; if none has
     /// any, the most multiply-adds where they are at least half of what is issued; if none has, the most bytes of global memory
-    /// moved, those in accesses of 16 bytes before others. Of equals, the innermost. `None` if no loop has any of these.
+    /// moved, those in accesses of 16 bytes before others. Of equals, the innermost, and of those the one that issues least. `None` if no
+    /// loop has any of these.
     pub fn main_loop(&self) -> Option<&Loop> {
         self.loops.iter().find(|l| l.main)
     }
@@ -139,9 +141,16 @@ fn main(loops: &[Loop]) -> Option<usize> {
     let rank = |l: &Loop| {
         let path = &l.path;
         let dense = if 2 * path.ffma >= path.issued { path.ffma } else { 0 };
-        (path.hmma + path.wgmma, dense, path.bytes(16), path.bytes(0), l.depth)
+        (
+            path.hmma + path.wgmma,
+            dense,
+            path.bytes(16),
+            path.bytes(0),
+            l.depth,
+            Reverse(path.issued),
+        )
     };
     let best = (0..loops.len()).max_by_key(|l| rank(&loops[*l]))?;
-    let (products, dense, _, bytes, _) = rank(&loops[best]);
+    let (products, dense, _, bytes, ..) = rank(&loops[best]);
     (products + dense + bytes > 0).then_some(best)
 }
