@@ -114,6 +114,31 @@ impl Arena {
         Some(at)
     }
 
+    /// The part for a request at this address, if it is free there.
+    pub(super) fn take_at(&mut self, plan: Plan, at: u64) -> Option<u64> {
+        let (before, part) = self
+            .parts
+            .range(..=at)
+            .next_back()
+            .map(|(&before, &part)| (before, part))?;
+        let (left, end) = ((at - before) as usize, at + plan.bytes as u64);
+        if !part.free || part.class != plan.class || left + plan.bytes > part.bytes {
+            return None;
+        }
+        self.free.remove(&(part.class, part.bytes, before));
+        self.parts.remove(&before);
+        let right = part.bytes - left - plan.bytes;
+        for (start, bytes, free) in [(before, left, true), (at, plan.bytes, false), (end, right, true)] {
+            if bytes > 0 {
+                self.parts.insert(start, Part { bytes, free, ..part });
+                if free {
+                    self.free.insert((part.class, bytes, start));
+                }
+            }
+        }
+        Some(at)
+    }
+
     /// The bytes of the part at this address.
     pub(super) fn size(&self, at: u64) -> usize {
         self.parts.get(&at).map_or(0, |p| p.bytes)

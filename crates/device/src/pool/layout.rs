@@ -1,113 +1,200 @@
-//! The places that large blocks would have side by side in one segment: how large it has to be for a step that has run.
+//! The places of large blocks side by side in one segment, for a step that is recorded after it has run once.
+//!
+//! When each block was taken and given back is known by then, so the places are chosen for all of them together: the largest first, each
+//! in the smallest part that is free for as long as it lives (greedy by size: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
+//! Net Inference", 2020). Chosen one at a time, in their order, blocks leave holes that none of the later ones fits.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
-/// Blocks in a segment without an end, each in the smallest free part that fits, as the arena chooses them.
+/// The most blocks that are looked at; the time to place them grows with their square.
+const MOST: usize = 4096;
+/// The part of a step, as a fraction, for which a block lives that has no place beside others.
+const LONG: (usize, usize) = (7, 8);
+/// How many blocks of the step may be left out between two requests of the recording.
+const LEFT_OUT: usize = 256;
+
+/// A block: its bytes, and the numbers of the events by which it was taken and given back.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    bytes: usize,
+    from: usize,
+    until: Option<usize>,
+}
+
+/// The blocks of a step in their order.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// The bytes of every part by its first address, and true if it is free.
-    parts: BTreeMap<u64, (usize, bool)>,
-    free: BTreeSet<(usize, u64)>,
-    end: u64,
-    /// The places of the blocks by their addresses on the device.
-    placed: HashMap<u64, u64>,
-    live: usize,
+    spans: Vec<Span>,
+    /// The numbers of the blocks that are taken, by their addresses on the device.
+    open: HashMap<u64, usize>,
+    events: usize,
 }
 
 impl Layout {
-    /// Forgets all blocks.
-    pub(super) fn clear(&mut self) {
-        *self = Layout::default();
-    }
-
-    /// The bytes of a segment for the blocks that have been given back.
-    pub(super) fn needed(&self) -> usize {
-        (self.end as usize).saturating_sub(self.live)
-    }
-
-    /// Places the block at this address of the device.
+    /// Notes the block at this address of the device.
     pub(super) fn take(&mut self, block: u64, bytes: usize) {
-        let at = match self.free.range((bytes, 0)..).next().copied() {
-            Some((found, at)) => {
-                self.free.remove(&(found, at));
-                self.put(at + bytes as u64, found - bytes);
-                at
-            }
-            None => {
-                let last = self.parts.last_key_value().map(|(&at, &part)| (at, part));
-                let at = match last {
-                    Some((at, (bytes, true))) => {
-                        self.free.remove(&(bytes, at));
-                        at
-                    }
-                    _ => self.end,
-                };
-                self.end = at + bytes as u64;
-                at
-            }
-        };
-        self.parts.insert(at, (bytes, false));
-        self.placed.insert(block, at);
-        self.live += bytes;
-    }
-
-    fn put(&mut self, at: u64, bytes: usize) {
-        if bytes > 0 {
-            self.parts.insert(at, (bytes, true));
-            self.free.insert((bytes, at));
+        if self.spans.len() == MOST {
+            *self = Layout::default();
         }
+        self.open.insert(block, self.spans.len());
+        self.spans.push(Span {
+            bytes,
+            from: self.events,
+            until: None,
+        });
+        self.events += 1;
     }
 
-    /// Takes a block away, if it was placed.
+    /// Notes that the block is given back, if its taking was noted.
     pub(super) fn give(&mut self, block: u64) {
-        let Some(mut at) = self.placed.remove(&block) else {
-            return;
-        };
-        let Some((mut bytes, _)) = self.parts.remove(&at) else {
-            return;
-        };
-        self.live -= bytes;
-        if let Some(&(more, true)) = self.parts.get(&(at + bytes as u64)) {
-            let right = at + bytes as u64;
-            self.parts.remove(&right);
-            self.free.remove(&(more, right));
-            bytes += more;
+        if let Some(span) = self.open.remove(&block).and_then(|i| self.spans.get_mut(i)) {
+            span.until = Some(self.events);
+            self.events += 1;
         }
-        let left = self.parts.range(..at).next_back().map(|(&at, &part)| (at, part));
-        if let Some((left, (more, true))) = left {
-            self.parts.remove(&left);
-            self.free.remove(&(more, left));
-            (at, bytes) = (left, bytes + more);
+    }
+
+    /// Bytes and life of a block that shares its place.
+    fn shared(&self, span: &Span) -> Option<(usize, usize, usize)> {
+        let until = span.until?;
+        let long = (until - span.from) * LONG.1 >= self.events * LONG.0;
+        (!long).then_some((span.bytes, span.from, until))
+    }
+
+    /// The places of those blocks that have been given back: the others outlive the step. One that lives for nearly all of the step shares
+    /// its part with next to nothing; it gets a segment of its own if it is asked for, which a batch is not: it lies in memory before.
+    pub(super) fn places(&self) -> Places {
+        let spans: Vec<_> = self.spans.iter().filter_map(|span| self.shared(span)).collect();
+        let mut order: Vec<usize> = (0..spans.len()).collect();
+        order.sort_by_key(|&i| Reverse(spans[i].0));
+        let mut blocks: Vec<(usize, u64)> = spans.iter().map(|span| (span.0, 0)).collect();
+        // Bytes, place, and the number of the block, by places.
+        let mut placed: Vec<(u64, u64, usize)> = Vec::new();
+        let mut end = 0;
+        for i in order {
+            let (bytes, from, until) = (spans[i].0 as u64, spans[i].1, spans[i].2);
+            let (mut free, mut best) = (0, None);
+            for &(at, size, _) in placed.iter().filter(|p| spans[p.2].1 < until && from < spans[p.2].2) {
+                let part = at.saturating_sub(free);
+                if part >= bytes && best.is_none_or(|(least, _)| part < least) {
+                    best = Some((part, free));
+                }
+                free = free.max(at + size);
+            }
+            let at = best.map_or(free, |(_, at)| at);
+            blocks[i].1 = at;
+            end = end.max(at + bytes);
+            let next = placed.partition_point(|p| p.0 <= at);
+            placed.insert(next, (at, bytes, i));
         }
-        self.put(at, bytes);
+        Places {
+            end: end as usize,
+            base: 0,
+            blocks,
+            next: 0,
+        }
+    }
+}
+
+/// Where the large requests of a recording are to lie, in the order in which they come.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    end: usize,
+    base: u64,
+    /// Bytes and places.
+    blocks: Vec<(usize, u64)>,
+    next: usize,
+}
+
+impl Places {
+    /// The bytes of a segment for all of them.
+    pub(super) fn needed(&self) -> usize {
+        self.end
+    }
+
+    /// The same in the segment at this address.
+    pub(super) fn at(self, base: u64) -> Self {
+        Places { base, ..self }
+    }
+
+    /// The address for the next request, of this many bytes. What the step asked for besides is passed over; `None` for a request that it
+    /// had not.
+    pub(super) fn next(&mut self, bytes: usize) -> Option<u64> {
+        let mut left = self.blocks.get(self.next..)?.iter().take(LEFT_OUT);
+        let passed = left.position(|block| block.0 == bytes)?;
+        let at = self.blocks[self.next + passed].1;
+        self.next += passed + 1;
+        Some(self.base + at)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn blocks_share_what_others_leave() {
         let mut layout = Layout::default();
-        for (block, bytes) in [(1, 100), (2, 50), (3, 50)] {
+        for (block, bytes) in [(1, 40), (2, 10), (3, 70)] {
             layout.take(block, bytes);
         }
-        layout.give(2);
-        layout.give(3);
-        // The two parts are one, and the end moves by what it lacks.
-        layout.take(4, 120);
-        assert_eq!((layout.end, layout.needed()), (220, 0));
         layout.give(1);
-        layout.take(5, 40);
-        layout.take(6, 60);
-        assert_eq!(layout.end, 220);
-        for block in [4, 5, 6, 7] {
+        layout.give(2);
+        // In their order it would not fit the hole of 50 in front of the third.
+        layout.take(4, 60);
+        layout.take(5, 20);
+        for block in [3, 4, 6] {
             layout.give(block);
         }
-        assert_eq!((layout.needed(), layout.parts.len(), layout.free.len()), (220, 1, 1));
-        layout.clear();
-        layout.give(4);
-        assert_eq!(layout.needed(), 0);
+        let mut places = layout.places().at(1000);
+        // The fifth is never given back.
+        assert_eq!(places.needed(), 130);
+        let at: Vec<_> = [40, 10, 70, 60].into_iter().map(|bytes| places.next(bytes)).collect();
+        assert_eq!(at, [Some(1070), Some(1110), Some(1000), Some(1070)]);
+        assert_eq!(places.next(60), None);
+        assert_eq!(Layout::default().places().needed(), 0);
+    }
+
+    #[test]
+    fn requests_that_are_left_out_are_passed_over() {
+        let mut layout = Layout::default();
+        for block in 0..4 {
+            layout.take(block, 10 + block as usize);
+        }
+        (0..4).for_each(|block| layout.give(block));
+        let mut places = layout.places();
+        assert_eq!(places.needed(), 46);
+        assert_eq!(places.next(5), None);
+        assert!(places.next(11).is_some() && places.next(10).is_none() && places.next(13).is_some());
+    }
+
+    proptest! {
+        /// Blocks that live at a time lie apart, and inside of the segment.
+        #[test]
+        fn blocks_lie_apart(steps in prop::collection::vec((1usize..50, any::<usize>(), any::<bool>()), 1..80)) {
+            let (mut layout, mut live) = (Layout::default(), Vec::new());
+            for (block, &(bytes, which, take)) in steps.iter().enumerate() {
+                if take || live.is_empty() {
+                    layout.take(block as u64, bytes);
+                    live.push(block as u64);
+                } else {
+                    layout.give(live.swap_remove(which % live.len()));
+                }
+            }
+            live.into_iter().for_each(|block| layout.give(block));
+            let (places, spans) = (layout.places(), &layout.spans);
+            let shared: Vec<_> = spans.iter().filter_map(|span| layout.shared(span)).collect();
+            prop_assert_eq!(shared.len(), places.blocks.len());
+            for (i, a) in shared.iter().enumerate() {
+                let at = places.blocks[i].1;
+                prop_assert!(at as usize + a.0 <= places.needed());
+                for (j, b) in shared.iter().enumerate().skip(i + 1) {
+                    let to = places.blocks[j].1;
+                    let apart = at + a.0 as u64 <= to || to + b.0 as u64 <= at;
+                    prop_assert!(apart || a.2 <= b.1 || b.2 <= a.1, "{a:?} {b:?}");
+                }
+            }
+        }
     }
 }

@@ -25,8 +25,8 @@ pub use tally::PoolStats;
 ///
 /// Before a large request is given a segment of its own, segments that are wholly free go back to the driver, up to its size and a few
 /// hundred times in all: the sizes of a first step come in another order than it gives them back. A [private pool](Self::private) cannot
-/// do so. It begins with one segment for all large requests, of the size that they would have needed since the last private pool or
-/// [`begin`](Self::begin).
+/// do so. It begins with one segment for all large requests since the last private pool or [`begin`](Self::begin), in which those that
+/// come again have places that were chosen for all of them together.
 ///
 /// A block goes back to its pool when it is dropped, while kernels that use it may still be queued. That is sound
 /// because the next owner's work is queued after them, on the one stream that computes: **work on a pool's blocks is
@@ -95,7 +95,7 @@ impl Pool {
     pub fn private(&self) -> Result<PrivatePool> {
         let main = &self.0.main;
         let room = Room::new(main.context(), main.tally(), self.0.direct, true);
-        room.reserve(main.begin())?;
+        room.reserve(main.places())?;
         Ok(PrivatePool(Arc::new(room)))
     }
 

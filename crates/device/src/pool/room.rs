@@ -1,7 +1,7 @@
 //! An arena whose segments come from the driver: the main part of a pool, or a private one.
 
 use super::arena::{Arena, Plan, plan, plan_all};
-use super::layout::Layout;
+use super::layout::{Layout, Places};
 use super::tally::Tally;
 use crate::capture_count;
 use crate::capture_mode::CaptureMode;
@@ -22,6 +22,8 @@ pub(crate) struct Room {
     tally: Arc<Tally>,
     /// The large blocks of the main room since [`begin`](Room::begin).
     layout: Mutex<Layout>,
+    /// Where large blocks of a private room are to lie.
+    places: Mutex<Places>,
     /// How many times segments may still be given back.
     returns: AtomicUsize,
     /// True if each block has a segment of its own.
@@ -37,6 +39,7 @@ impl Room {
             arena: Mutex::default(),
             tally,
             layout: Mutex::default(),
+            places: Mutex::default(),
             returns: AtomicUsize::new(RETURNS),
             direct,
             private,
@@ -68,7 +71,7 @@ impl Room {
         let mut plan = plan(bytes, self.direct)
             .ok_or(())
             .or_else(|()| Err(self.exhausted(bytes)?))?;
-        let at = match arena.take(plan) {
+        let at = match self.planned(&mut arena, plan).or_else(|| arena.take(plan)) {
             Some(at) => at,
             None => {
                 self.make_room(&mut arena, plan)?;
@@ -110,24 +113,40 @@ impl Room {
         waited
     }
 
-    /// Makes one segment for large requests of this many bytes together, if the driver has the memory.
-    pub(super) fn reserve(&self, bytes: usize) -> Result<()> {
-        let Some(plan) = plan_all(bytes).filter(|_| !self.direct) else {
+    /// Makes one segment for large requests that are to lie there, if the driver has the memory.
+    pub(super) fn reserve(&self, places: Places) -> Result<()> {
+        let Some(plan) = plan_all(places.needed()).filter(|_| !self.direct) else {
             return Ok(());
         };
         if let Some(segment) = allocate(&self.context, plan.segment)? {
             self.arena().add(plan, segment);
             self.tally.allocated(plan.segment);
+            *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places.at(segment);
         }
         Ok(())
     }
 
-    /// Begins to look at large blocks anew, and returns the bytes of a segment for those since it was last called that are no more.
-    pub(super) fn begin(&self) -> usize {
-        let mut layout = self.layout();
-        let needed = layout.needed();
-        layout.clear();
-        needed
+    /// The part that was planned for a request, if there is one and it is free.
+    fn planned(&self, arena: &mut Arena, plan: Plan) -> Option<u64> {
+        if !self.private || !plan.is_large() {
+            return None;
+        }
+        let at = self
+            .places
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next(plan.bytes)?;
+        arena.take_at(plan, at)
+    }
+
+    /// Begins to look at large blocks anew.
+    pub(super) fn begin(&self) {
+        *self.layout() = Layout::default();
+    }
+
+    /// The places of the large blocks since [`begin`](Self::begin) that are no more; begins anew.
+    pub(super) fn places(&self) -> Places {
+        std::mem::take(&mut *self.layout()).places()
     }
 
     fn layout(&self) -> MutexGuard<'_, Layout> {
