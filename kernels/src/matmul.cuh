@@ -4,7 +4,7 @@
 //   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end, and one before an
 //   f whose gradient reads its input. `kept` [m, n], if it is not null, gets that input.
 //   With `slope_at` [m, n] (and no bias), C is the product, rounded, times the slope of f: its input there, or its result where
-//   the gradient reads that. `kept` gets f of it then.
+//   the gradient reads that. `kept` gets f of it then, or with a `norm` that norm.
 #pragma once
 
 #include "common/activation.cuh"
@@ -28,6 +28,15 @@ struct Cut {
     u32 splits, sharers;
 };
 static_assert(sizeof(Cut) == 24, "cuda::ops::matmul::Cut");
+
+// A layer norm of a residual stream (residual.cu), the input of a linear layer whose data gradient is the product: it makes the input again.
+struct RowNorm {
+    const void *s;              // [m, n], f32 if wide_stream, else T; null if there is none
+    const float *mean, *rstd;   // [m]
+    const void *scale, *shift;  // [n], f32 if wide, else T
+    u32 wide_stream, wide;
+};
+static_assert(sizeof(RowNorm) == 48, "cuda::ops::matmul::RowNorm");
 
 // The number of this block in a grid of two dimensions, which holds more blocks than one of one.
 __device__ __forceinline__ u64 block_number() { return (u64)blockIdx.y * gridDim.x + blockIdx.x; }
@@ -146,11 +155,29 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
     }
 }
 
-// Writes f of `slope_at` to `kept` for a tile of C. A block does so before its product: behind it, or in the epilogue's loop, the code of f
+// V numbers of f32 if `wide`, else T.
+template <typename T, int V> __device__ __forceinline__ void load_either(const void *from, u32 wide, u64 at, float (&x)[V]) {
+    if (wide) load<V>((const float *)from + at, x);
+    else load<V>((const T *)from + at, x);
+}
+
+// V elements of a norm, with the roundings of residual.cu.
+template <typename T, int V>
+__device__ __forceinline__ void norm_at(const RowNorm &norm, float mean, float rstd, u64 at, u64 col, T *__restrict__ kept) {
+    float x[V], scale[V], shift[V];
+    load_either<T, V>(norm.s, norm.wide_stream, at, x);
+    load_either<T, V>(norm.scale, norm.wide, col, scale);
+    load_either<T, V>(norm.shift, norm.wide, col, shift);
+#pragma unroll
+    for (int j = 0; j < V; ++j) x[j] = __fmaf_rn(__fmul_rn(__fsub_rn(x[j], mean), rstd), scale[j], shift[j]);
+    store<V>(kept + at, x);
+}
+
+// Writes f of `slope_at`, or the norm, to `kept` for a tile of C. A block does so before its product: behind it, or in the epilogue, the code of f
 // would cost the main loop ten instructions.
 template <typename T, int ROWS, int COLUMNS, int THREADS>
-__device__ __forceinline__ void write_values(const MatmulParams &p, const Place &at, const T *__restrict__ slope_at,
-                                             T *__restrict__ kept) {
+__device__ __forceinline__ void write_values(const MatmulParams &p, const Place &at, const RowNorm &norm,
+                                             const T *__restrict__ slope_at, T *__restrict__ kept) {
     if (at.from > 0) return; // of the blocks that share a tile, the first
     const bool vector = p.n % 4 == 0;
 #pragma unroll 1
@@ -159,6 +186,13 @@ __device__ __forceinline__ void write_values(const MatmulParams &p, const Place 
         if (row >= p.m || col >= p.n) continue;
         const int count = (int)min(p.n - col, (u64)4);
         const u64 to = (at.batch * p.m + row) * p.n + col;
+        if (norm.s) {
+            const float mean = norm.mean[row], rstd = norm.rstd[row];
+            if (vector) norm_at<T, 4>(norm, mean, rstd, to, col, kept);
+            else
+                for (int e = 0; e < count; ++e) norm_at<T, 1>(norm, mean, rstd, to + e, col + e, kept);
+            continue;
+        }
         Few<T, 4> x = {};
         if (vector) x = *reinterpret_cast<const Few<T, 4> *>(slope_at + to);
 #pragma unroll 1

@@ -84,7 +84,7 @@ template <typename T, int SIDE, int COLS>
 __device__ __forceinline__ void registers(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
                                           const T *__restrict__ bias, T *__restrict__ kept,
                                           const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,
-                                          const Cut &cut) {
+                                          const RowNorm &norm, const Cut &cut) {
     constexpr int ROWS = 8, ACROSS = SIDE / COLS, THREADS = SIDE / ROWS * ACROSS;
     using Side = Slab<T, SIDE, THREADS>;
     constexpr int STRIDE = Side::STRIDE, SLAB = DEPTH * STRIDE;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void registers(const MatmulParams &p, const T *__rest
     if (number >= cut.blocks) return; // the whole block
     if (threadIdx.x == 0) at = place<SIDE, SIDE>(p, cut, number);
     __syncthreads();
-    if (slope_at && kept) write_values<T, SIDE, SIDE, THREADS>(p, at, slope_at, kept);
+    if ((slope_at || norm.s) && kept) write_values<T, SIDE, SIDE, THREADS>(p, at, norm, slope_at, kept);
     Side sa(a + batch_offset(p, p.a_batch, at.batch), !p.trans_a, at.row, p.m, p.k, at.from);
     Side sb(b + batch_offset(p, p.b_batch, at.batch), p.trans_b, at.col, p.n, p.k, at.from);
     int y = threadIdx.x / ACROSS, x = threadIdx.x % ACROSS;
@@ -156,14 +156,14 @@ __device__ __forceinline__ void registers(const MatmulParams &p, const T *__rest
         matmul_registers_128_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                \
                                       const T *__restrict__ bias, T *__restrict__ kept,                                \
                                       const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,    \
-                                      Cut cut) {                                                                       \
-        registers<T, 128, 8>(p, a, b, bias, kept, slope_at, c, parts, cut);                                            \
+                                      RowNorm norm, Cut cut) {                                                         \
+        registers<T, 128, 8>(p, a, b, bias, kept, slope_at, c, parts, norm, cut);                                      \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128)                                                                  \
         matmul_registers_64_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,                 \
                                      const T *__restrict__ bias, T *__restrict__ kept,                                 \
                                      const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,     \
-                                     Cut cut) {                                                                        \
-        registers<T, 64, 4>(p, a, b, bias, kept, slope_at, c, parts, cut);                                             \
+                                     RowNorm norm, Cut cut) {                                                          \
+        registers<T, 64, 4>(p, a, b, bias, kept, slope_at, c, parts, norm, cut);                                       \
     }
 FOR_FLOATS(MATMUL_REGISTERS)

@@ -86,11 +86,11 @@ template <typename T, typename Tile, typename A, typename B, bool KEEP, bool SLO
 __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
                                        const T *__restrict__ bias, T *__restrict__ kept,
                                        const T *__restrict__ slope_at, T *__restrict__ c, float *parts,
-                                       const Cut &cut, u64 lda, u64 ldb, unsigned char *memory) {
+                                       const RowNorm &norm, const Cut &cut, u64 lda, u64 ldb, unsigned char *memory) {
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
     Place at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, number);
-    if (SLOPE && kept) write_values<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, at, slope_at, kept);
+    if (SLOPE && kept) write_values<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, at, norm, slope_at, kept);
     A from_a(a + batch_offset(p, p.a_batch, at.batch), lda, at.row, p.m, at.from);
     B from_b(b + batch_offset(p, p.b_batch, at.batch), ldb, at.col, p.n, at.from);
     typename Tile::Sums sums = {};
@@ -176,11 +176,11 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
         matmul_tensor_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,              \
                                         const T *__restrict__ bias, T *__restrict__ kept,                              \
                                         const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,  \
-                                        Cut cut) {                                                                     \
+                                        RowNorm norm, Cut cut) {                                                       \
         using Tile = TensorTile##tile;                                                                                 \
         declare;                                                                                                       \
         tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>, keep, slope>(                              \
-            p, a, b, bias, kept, slope_at, c, parts, cut, ta ? p.m : p.k, tb ? p.k : p.n, memory);                     \
+            p, a, b, bias, kept, slope_at, c, parts, norm, cut, ta ? p.m : p.k, tb ? p.k : p.n, memory);               \
     }
 #define LINEAR_WEIGHT_GRAD(tile, suffix, T, blocks, declare)                                                           \
     extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \

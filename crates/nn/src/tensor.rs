@@ -19,7 +19,7 @@ use crate::array::Array;
 use crate::autograd::is_grad_enabled;
 use crate::memory::Memory;
 use crate::watch;
-use kiln_core::ops::{Activation, Op};
+use kiln_core::ops::{Activation, Op, RowNorm};
 use kiln_core::{Backend, DType, Result, Shape};
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -309,6 +309,12 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
 
     /// The node whose output [`recompute`](Rule::recompute) wants, itself computed again, as in a chain of residual blocks.
     fn recomputed_from(&self) -> Option<&Arc<Node<B>>> {
+        None
+    }
+
+    /// The layer norm that the op is: the rule of a linear layer may make the result again by it, on the way, in place of
+    /// [`recompute`](Rule::recompute).
+    fn row_norm(&self) -> Option<RowNorm<'_, B::Buffer>> {
         None
     }
 

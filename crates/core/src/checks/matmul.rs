@@ -1,6 +1,6 @@
 //! Checks of matrix products.
 
-use super::Operands;
+use super::{Operands, residual_norm};
 use crate::ops::{Activation, LinearGrads, LinearInputs, MatmulParams};
 use crate::{Buffer, DType, Result, Runtime};
 
@@ -121,13 +121,21 @@ pub fn linear_grad<R: Runtime>(
         "absent",
         "the input, which dw is made of",
     )?;
-    let remade = to.dx.is_some() && inputs.slope.as_ref().is_some_and(|slope| slope.f.reads_input());
-    of.require(
-        !again || remade,
-        "x",
-        "wanted",
-        "given, without dx and a slope whose activation gives it",
-    )?;
+    let by_slope = inputs.slope.as_ref().is_some_and(|slope| slope.f.reads_input());
+    let remade = to.dx.is_some() && (by_slope || inputs.norm.is_some());
+    let expected = "given, without dx and either a slope whose activation gives it or a norm";
+    of.require(!again || remade, "x", "wanted", expected)?;
+    if let Some(norm) = &inputs.norm {
+        let x = to.x.as_deref().filter(|_| inputs.slope.is_none());
+        of.require(x.is_some(), "norm", "given", "none, without an x that it makes again")?;
+        let (q, found) = (&norm.p, (norm.p.rows, norm.p.width));
+        of.require(found == (p.m, p.k), "norm", found, "m rows of k elements")?;
+        of.require(q.drop == 0.0, "norm", q.drop, "no dropout")?;
+        let (s, scale, shift) = (norm.s, norm.scale, norm.shift);
+        if let Some(x) = x {
+            residual_norm(on, q, s, None, None, scale, shift, x, norm.mean, norm.rstd)?;
+        }
+    }
     let dtype = of.float(g)?;
     let [x, w, y] = [of.size(&[p.m, p.k])?, of.size(&[p.n, p.k])?, of.size(&[p.m, p.n])?];
     of.holds("g", g, dtype, y)?;

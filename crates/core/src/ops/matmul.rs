@@ -1,6 +1,6 @@
 //! Matrix products: batched, with broadcast batch dimensions, either operand transposed; and the fused linear layer.
 
-use super::{Activation, Dims, Op, Reduce, ReduceParams, Strides};
+use super::{Activation, Dims, Op, Reduce, ReduceParams, ResidualParams, Strides};
 use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -146,6 +146,25 @@ pub struct LinearInputs<'a, B> {
     pub y: Option<&'a B>,
     /// The slope by which the gradient of the input is multiplied, if the input is the result of an activation.
     pub slope: Option<Slope<'a, B>>,
+    /// The layer norm that makes [`LinearGrads::x`] again, if the input is the result of one.
+    pub norm: Option<RowNorm<'a, B>>,
+}
+
+/// A layer norm of a residual stream, whose result is the input of a linear layer `[m, k]`.
+#[derive(Debug)]
+pub struct RowNorm<'a, B> {
+    /// The parameters of [`ResidualOps::residual_norm`](super::ResidualOps::residual_norm) of `m` rows of `k` elements, without dropout.
+    pub p: ResidualParams,
+    /// The stream, `[m, k]`.
+    pub s: &'a B,
+    /// The mean of each row, `[m]`.
+    pub mean: &'a B,
+    /// One over the standard deviation of each row, `[m]`.
+    pub rstd: &'a B,
+    /// `[k]`.
+    pub scale: &'a B,
+    /// `[k]`.
+    pub shift: &'a B,
 }
 
 /// The slope of an activation, whose result is the input of a linear layer `[m, k]`.
@@ -160,8 +179,8 @@ pub struct Slope<'a, B> {
 /// The gradients of a linear layer, where they are wanted.
 #[derive(Debug)]
 pub struct LinearGrads<'a, B> {
-    /// The input again, if it was not kept: the activation of what [`LinearInputs::slope`] is taken at, with the bits of the elementwise op.
-    /// The gradient of the input is wanted then, and the gradient of the activation reads its input.
+    /// The input again, if it was not kept: the activation of what [`LinearInputs::slope`] is taken at, whose gradient reads its input, or
+    /// the result of [`LinearInputs::norm`], each with the bits of its op. The gradient of the input is wanted then.
     pub x: Option<&'a mut B>,
     /// That of the input.
     pub dx: Option<&'a mut B>,

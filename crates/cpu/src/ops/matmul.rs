@@ -13,7 +13,8 @@ use crate::simd::upcast::Upcast;
 use crate::{Cpu, CpuBuffer};
 use half::{bf16, f16};
 use kiln_core::ops::{
-    ElementwiseOps, LinearGrads, LinearInputs, MatmulOps, MatmulParams, ReduceOps, Strides, Unary, UnaryParams,
+    ElementwiseOps, LinearGrads, LinearInputs, MatmulOps, MatmulParams, ReduceOps, ResidualOps, Strides, Unary,
+    UnaryParams,
 };
 use kiln_core::{Buffer, DType, Result, checks};
 
@@ -92,6 +93,12 @@ impl MatmulOps for Cpu {
                     }
                 }
             }
+        }
+        if let (Some(norm), Some(x)) = (&of.norm, again.as_deref_mut()) {
+            let statistic = || self.scratch(norm.mean.dtype(), norm.mean.len());
+            let (mut mean, mut rstd) = (statistic()?, statistic()?);
+            let (p, scale, shift) = (&norm.p, norm.scale, norm.shift);
+            self.residual_norm(p, norm.s, None, None, scale, shift, x, &mut mean, &mut rstd)?;
         }
         let p = p.weight_grad();
         if let (Some(dw), Some(x)) = (to.dw, of.x.or(again.as_deref())) {

@@ -66,7 +66,7 @@ impl MatmulOps for Cuda {
         let epilogue = Epilogue {
             bias,
             kept: h,
-            slope_at: None,
+            ..Epilogue::default()
         };
         self.product_with(self.matmul_plan(p, y.dtype()), p, (x, w), epilogue, y)
     }
@@ -87,7 +87,7 @@ impl MatmulOps for Cuda {
 
     fn remakes_input(&self, p: &MatmulParams, dtype: DType) -> bool {
         let of_input = p.data_grad();
-        !few::takes(p) && self.matmul_plan(&of_input, dtype).algorithm().has_slopes(&of_input)
+        !few::takes(p) && self.matmul_plan(&of_input, dtype).algorithm().remakes(&of_input)
     }
 }
 
@@ -131,7 +131,7 @@ impl Cuda {
         c: &mut CudaBuffer,
     ) -> Result<()> {
         checks::product(self, "matmul", p, (a, b), epilogue.bias, c)?;
-        epilogue.check(c)?;
+        epilogue.check(p, c)?;
         let p = &plan::fold(p);
         let dtype = c.dtype();
         if !plan.algorithm().fits(p, dtype) {
@@ -146,7 +146,13 @@ impl Cuda {
         if !epilogue.is_of(plan.algorithm(), p) {
             return self.product_composed(plan, p, (a, b), epilogue, c);
         }
-        let Epilogue { bias, kept, slope_at } = epilogue;
+        let Epilogue {
+            bias,
+            kept,
+            slope_at,
+            norm,
+        } = epilogue;
+        let norm = self.row_norm(norm)?;
         let kept = kept.map_or(maybe(None), CudaBuffer::out);
         let kernel = kernel(plan.algorithm(), p, dtype);
         if plan.algorithm() == Algorithm::Naive {
@@ -195,6 +201,7 @@ impl Cuda {
                 maybe(slope_at),
                 c.out(),
                 maybe(None),
+                Arg::value(&norm),
                 Arg::value(&cut),
             ];
             return self.launch(kernel, geometry, &args);
@@ -214,19 +221,26 @@ impl Cuda {
                 maybe(slope_at),
                 c.out(),
                 parts.out(),
+                Arg::value(&norm),
                 Arg::value(&cut),
             ];
             return self.launch(kernel, geometry, &args);
         }
+        // A norm is written by the blocks of the first part, everything else where the sums are whole.
+        let (first, last) = match norm.s {
+            0 => (maybe(None), kept),
+            _ => (kept, maybe(None)),
+        };
         let args = [
             Arg::value(p),
             a.arg(),
             b.arg(),
             maybe(None),
-            maybe(None),
+            first,
             maybe(None),
             maybe(None),
             parts.out(),
+            Arg::value(&norm),
             Arg::value(&cut),
         ];
         self.launch(kernel, geometry, &args)?;
@@ -235,7 +249,7 @@ impl Cuda {
             Arg::value(p),
             parts.arg(),
             maybe(bias),
-            kept,
+            last,
             maybe(slope_at),
             c.out(),
             Arg::value(&len),

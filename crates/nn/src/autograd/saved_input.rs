@@ -1,6 +1,6 @@
 //! Inputs of ops that are saved for the gradient, or computed again in the backward pass.
 
-use crate::tensor::{Node, Reader};
+use crate::tensor::{Node, Reader, Saved};
 use crate::{Backend, DType, Result, Shape, Tensor};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ impl Drop for Restore {
 }
 
 /// Runs `f` so that products and convolutions do not keep an input that is the result of a norm or of an activation: the backward pass
-/// computes it again, by one op, from what the norm or the activation has saved. Results have the same bits. See selective activation
+/// computes it again from what the norm or the activation has saved, by one op, or on the way where the gradient of a linear layer does so.
+/// Results have the same bits. See selective activation
 /// recomputation in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 ///
 /// It takes activations whose gradient reads their input, such as [`Tensor::gelu`] (where only a [linear layer](Tensor::linear) reads the
@@ -105,11 +106,18 @@ impl<B: Backend> SavedInput<B> {
         }
     }
 
-    /// True if the input was kept, or has been computed again.
-    pub(crate) fn is_there(&self) -> bool {
+    /// What can make the input again, unless it was kept or has been computed again.
+    pub(crate) fn absent(&self) -> Option<Arc<Saved<B>>> {
         match self {
-            SavedInput::Kept(_) | SavedInput::Cast(..) => true,
-            SavedInput::Again { of, .. } => of.is_there(),
+            SavedInput::Kept(_) | SavedInput::Cast(..) => None,
+            SavedInput::Again { of, .. } => of.absent(),
+        }
+    }
+
+    /// Gives the input that a rule has made again to others that will read it.
+    pub(crate) fn made(&self, x: Tensor<B>) {
+        if let SavedInput::Again { of, .. } = self {
+            of.made(x);
         }
     }
 

@@ -323,7 +323,7 @@ impl<B: Backend> Rule<B> for Conv<B> {
         // A norm's result that nobody has is written with its gradient, by the kernel that has read all that it is made of.
         // A large weight's gradient has parts in memory, beside which a small result is better computed by itself.
         let large = self.form.x.size() * g.dtype().size() >= LARGE_BESIDE_WEIGHT * self.form.w.size();
-        let again = large && cx.needs(1) && norm.is_some_and(NormOfInput::makes_result) && !self.x.is_there();
+        let again = large && cx.needs(1) && norm.is_some_and(NormOfInput::makes_result) && self.x.absent().is_some();
         // Otherwise an input that was computed again does not lie beside its gradient.
         let first = cx.needs(1) && !again && !is_grad_enabled();
         let mut dw = first.then(|| weight_grad(&self.x.tensor()?)).transpose()?;

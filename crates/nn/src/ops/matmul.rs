@@ -268,9 +268,14 @@ impl<B: Backend> Linear<B> {
         slope: Option<&Slope<B>>,
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let (w, b) = (&self.w, g.backend());
-        // An input that is not there is made again where the slope is applied, or by an op of its own.
-        let remade = |slope: &Slope<B>| needs[0] && needs[1] && slope.input.is_some() && !self.x.is_there();
-        let mut again = match slope.is_some_and(remade) {
+        // An input that is not there is made again beside its gradient, or by an op of its own.
+        let absent = self.x.absent().filter(|_| needs[0] && needs[1]);
+        let norm = absent
+            .as_ref()
+            .filter(|_| slope.is_none())
+            .and_then(|saved| saved.row_norm());
+        let remade = norm.is_some() || slope.is_some_and(|slope| slope.input.is_some());
+        let mut again = match absent.is_some() && remade {
             true => Some(w.alloc_like(*self.x.shape())?),
             false => None,
         };
@@ -293,6 +298,7 @@ impl<B: Backend> Linear<B> {
                 let at = slope.input.as_ref().or(x.as_ref())?.buffer();
                 Some(ops::Slope { f: slope.f, at })
             }),
+            norm,
         };
         let to = LinearGrads {
             x: again.as_mut(),
@@ -301,6 +307,9 @@ impl<B: Backend> Linear<B> {
             db: db.as_mut(),
         };
         b.linear_grad(&p, &of, g.buffer(), to)?;
+        if let Some(x) = again {
+            self.x.made(Tensor::from_buffer(b, x, *self.x.shape()));
+        }
         let grads = [dx, dw, db].into_iter().zip(shapes).take(2 + usize::from(self.bias));
         Ok(grads
             .map(|(d, (_, shape))| d.map(|d| Tensor::from_buffer(b, d, shape)))

@@ -96,6 +96,7 @@ impl<B: Backend> Recurrent<B> {
             w: w.buffer(),
             y: None,
             slope: None,
+            norm: None,
         };
         let to = LinearGrads {
             x: None,

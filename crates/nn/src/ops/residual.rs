@@ -8,7 +8,7 @@ use super::reduce::acc_dtype;
 use crate::autograd::{Cast, Recompute, Rule, RuleContext, autocast_dtype, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Stream, Tensor};
-use kiln_core::ops::{Distribution, Op, RandomParams, ResidualParams};
+use kiln_core::ops::{Distribution, Op, RandomParams, ResidualParams, RowNorm};
 use std::sync::{Arc, Mutex};
 
 /// Dropout of one call: the probability that an element becomes zero, the stream of a layer, and a step that no other call has, as
@@ -87,6 +87,18 @@ struct Norm<B: Backend> {
     branch: Option<(Option<Indices<B>>, Left<B>)>,
 }
 
+impl<B: Backend> Norm<B> {
+    /// The parameters without dropout, which is in `s`.
+    fn undropped(&self) -> ResidualParams {
+        ResidualParams {
+            drop: 0.0,
+            seed: 0,
+            stream: 0,
+            ..self.p
+        }
+    }
+}
+
 impl<B: Backend> Rule<B> for Norm<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let (s, scale, backend) = (&self.s, &self.scale, self.s.backend());
@@ -133,18 +145,23 @@ impl<B: Backend> Rule<B> for Norm<B> {
         true
     }
 
+    fn row_norm(&self) -> Option<RowNorm<'_, B::Buffer>> {
+        Some(RowNorm {
+            p: self.undropped(),
+            s: self.s.buffer(),
+            mean: &self.mean,
+            rstd: &self.rstd,
+            scale: self.scale.buffer(),
+            shift: self.shift.buffer(),
+        })
+    }
+
     fn recompute(&self) -> Option<Recompute<'_, B>> {
         Some(Box::new(|_| {
             let (s, backend) = (&self.s, self.s.backend());
             let statistic = || backend.alloc(acc_dtype(s.dtype()), self.p.rows as usize);
             let (mut n, mut mean, mut rstd) = (backend.alloc(self.half, s.size())?, statistic()?, statistic()?);
-            let (scale, shift) = (self.scale.buffer(), self.shift.buffer());
-            let p = ResidualParams {
-                drop: 0.0,
-                seed: 0,
-                stream: 0,
-                ..self.p
-            };
+            let (scale, shift, p) = (self.scale.buffer(), self.shift.buffer(), self.undropped());
             backend.residual_norm(&p, s.buffer(), None, None, scale, shift, &mut n, &mut mean, &mut rstd)?;
             Ok(Tensor::from_buffer(backend, n, *s.shape()))
         }))

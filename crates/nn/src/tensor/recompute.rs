@@ -7,6 +7,7 @@
 use super::{Again, Node, Saved};
 use crate::Tensor;
 use crate::autograd::no_grad;
+use kiln_core::ops::RowNorm;
 use kiln_core::{Backend, Error, Result};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -35,9 +36,20 @@ impl<B: Backend> Reader<B> {
         Reader::new(node)
     }
 
-    /// True if the output has been computed again, or was kept for several readers.
-    pub(crate) fn is_there(&self) -> bool {
-        self.0.again().value.is_some()
+    /// What can make the output again, unless it has been computed again or was kept for several readers.
+    pub(crate) fn absent(&self) -> Option<Arc<Saved<B>>> {
+        match self.0.again().value {
+            Some(_) => None,
+            None => self.0.saved(true),
+        }
+    }
+
+    /// Keeps the output, which this reader has made again, for others that will read it.
+    pub(crate) fn made(&self, y: Tensor<B>) {
+        let mut again = self.0.again();
+        if again.readers > 1 {
+            again.value = Some(y);
+        }
     }
 
     /// The output again, untracked.
@@ -124,6 +136,11 @@ impl<B: Backend> Node<B> {
 }
 
 impl<B: Backend> Saved<B> {
+    /// See [`Rule::row_norm`](super::Rule::row_norm).
+    pub(crate) fn row_norm(&self) -> Option<RowNorm<'_, B::Buffer>> {
+        self.rule.row_norm()
+    }
+
     /// The output of `node`, whose rule this is, again and tracked.
     pub(super) fn recompute(&self, node: &Arc<Node<B>>) -> Result<Tensor<B>> {
         let from = self

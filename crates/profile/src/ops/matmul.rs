@@ -69,6 +69,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
                 + optional(of.y)
                 + optional(of.slope.as_ref().map(|slope| slope.at))
                 + optional(again)
+                + optional(of.norm.as_ref().map(|norm| norm.s))
                 + of_input.unwrap_or(0)
                 + of_weight.unwrap_or(0)
                 + optional(to.db.as_deref()),

@@ -2,7 +2,8 @@
 
 use crate::{Array, Case, Rounding, assert_close, check, refused, shapes};
 use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::{DropoutDraw, Indices, Init, Tensor, autocast};
+use kiln_nn::autograd::recompute_activations;
+use kiln_nn::{Activation, DropoutDraw, Indices, Init, Tensor, autocast};
 use proptest::prelude::*;
 
 /// The sum and its norm, one after the other along the first axis.
@@ -285,4 +286,60 @@ pub fn refused<B: Backend>(backend: &B) {
             ..
         }
     );
+}
+
+/// Linear layers that read a norm alone, or several of them, make it again beside the gradient of their input where it was not kept: the
+/// gradients have the bits that they have with everything kept, in passes that free the graph and in those that do not.
+///
+/// # Panics
+/// Where a value differs, or an op returns an error.
+pub fn norm_again<B: Backend>(backend: &B) {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        if !backend.supports_dtype(dtype) {
+            continue;
+        }
+        for (rows, width, outputs) in [(3, 8, 5), (19, 33, 24), (70, 136, 16), (131, 40, 9)] {
+            for layers in [1, 2] {
+                let run = || again(backend, dtype, [rows, width, outputs], layers);
+                run().unwrap_or_else(|e| panic!("{dtype} {rows} {width} {outputs}: {e}"));
+            }
+        }
+    }
+}
+
+fn again<B: Backend>(backend: &B, dtype: DType, [rows, width, outputs]: [usize; 3], layers: usize) -> Result<()> {
+    let tensor =
+        |shape: &[usize], k: f64| -> Result<Tensor<B>> { Ok(sines(backend, shape, k, DType::F32)?.requires_grad()) };
+    let x = tensor(&[rows, width], 1.3)?;
+    let (scale, shift) = (tensor(&[width], 2.1)?, tensor(&[width], 0.4)?);
+    let (w, v) = (tensor(&[outputs, width], 0.7)?, tensor(&[outputs, width], 0.9)?);
+    let loss = || -> Result<Tensor<B>> {
+        let (s, n) = x.residual_norm(None, &scale, &shift, 1e-3)?;
+        let mut y = n.linear(&w, None, Activation::None)?;
+        if layers == 2 {
+            y = y.add(&n.linear(&v, None, Activation::None)?)?;
+        }
+        let y = y.to_dtype(DType::F32)?;
+        y.square()?.sum(&[], false)?.add(&s.square()?.sum(&[], false)?)
+    };
+    let gradients = |recompute: bool, retain: bool| -> Result<Vec<Vec<f64>>> {
+        let loss = || if recompute { recompute_activations(loss) } else { loss() };
+        let loss = match dtype {
+            DType::F32 => loss()?,
+            half => autocast(half, loss)?,
+        };
+        let mut found = Vec::new();
+        let first = retain.then(|| loss.backward_retain()).transpose()?;
+        for grads in first.into_iter().chain([loss.backward()?]) {
+            for leaf in [&x, &scale, &shift, &w, &v] {
+                found.extend(grads.get(leaf).map(Tensor::to_f64).transpose()?);
+            }
+        }
+        Ok(found)
+    };
+    for retain in [false, true] {
+        let what = format!("{dtype} {rows} {width} {outputs}, {layers} layers, {retain}");
+        assert_eq!(gradients(true, retain)?, gradients(false, retain)?, "{what}");
+    }
+    Ok(())
 }

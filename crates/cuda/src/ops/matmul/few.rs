@@ -71,6 +71,9 @@ impl Cuda {
         {
             self.unary(&UnaryParams::new(f, x.len(), 0.0, 0.0), slope.at, x)?;
         }
+        if let (Some(x), Some(norm)) = (again.as_deref_mut(), &of.norm) {
+            self.remake(norm, x)?;
+        }
         let x = of.x.or(again.as_deref());
         let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(maybe(None), CudaBuffer::out));
         let slope = of.slope.as_ref().map_or(Activation::None, |slope| slope.f) as u32;
@@ -122,6 +125,7 @@ impl Cuda {
                 bias: None,
                 kept: again.as_deref_mut(),
                 slope_at,
+                norm: of.norm.as_ref(),
             };
             self.product_with(plan, &p, (g, of.w), epilogue, dx)?;
         }

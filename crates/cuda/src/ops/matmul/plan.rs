@@ -99,6 +99,11 @@ impl Algorithm {
         !self.is_tensor() || (p.trans_a == 0 && p.trans_b == 0 && self != Algorithm::Tensor64x64)
     }
 
+    /// True if the kernel makes the input of a linear layer again whose data gradient the product is.
+    pub(super) fn remakes(self, p: &MatmulParams) -> bool {
+        self.has_slopes(p) && !matches!(self, Algorithm::Naive | Algorithm::Tiled)
+    }
+
     /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
     pub(super) fn dynamic_shared(self) -> u32 {
         match self {

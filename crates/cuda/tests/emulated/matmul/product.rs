@@ -1,7 +1,7 @@
 //! A product as a test sees it: its operands, its value in f64, and how far a kernel may be from that.
 
 use half::{bf16, f16};
-use kiln_core::ops::{Activation, ElementwiseOps, MatmulParams, UnaryParams};
+use kiln_core::ops::{Activation, ElementwiseOps, MatmulParams, ResidualOps, ResidualParams, RowNorm, UnaryParams};
 use kiln_core::{Buffer, DType, Error, Runtime, Shape};
 use kiln_cuda::matmul::{Epilogue, Plan};
 use kiln_cuda::{Cuda, CudaBuffer};
@@ -190,6 +190,39 @@ fn bits(cuda: &Cuda, x: &CudaBuffer) -> Vec<u64> {
     download(cuda, x).into_iter().map(bits).collect()
 }
 
+/// A layer norm that is made beside a product has the bits of the op, of streams and vectors of the same dtype and of f32, and the product
+/// its own.
+fn check_norm(cuda: &Cuda, dtype: DType, [m, n, _]: [usize; 3], run: &mut dyn FnMut(Epilogue<'_>) -> CudaBuffer) {
+    let shape = Shape::new(&[m, n]).expect("a small shape");
+    let p = ResidualParams::new("residual_norm", &shape, 1e-5).expect("rows with elements");
+    let sums = run(Epilogue::default());
+    for (stream, vectors) in [(dtype, dtype), (dtype, DType::F32), (DType::F32, DType::F32)] {
+        let s = upload(cuda, stream, &values(m * n, 5));
+        let [scale, shift] = [6, 7].map(|seed| upload(cuda, vectors, &values(n, seed)));
+        let new = |dtype, len| cuda.alloc(dtype, len).expect("room");
+        let (mut y, mut kept) = (new(dtype, m * n), new(dtype, m * n));
+        let (mut mean, mut rstd) = (new(DType::F32, m), new(DType::F32, m));
+        cuda.residual_norm(&p, &s, None, None, &scale, &shift, &mut y, &mut mean, &mut rstd)
+            .expect("it runs");
+        let norm = RowNorm {
+            p,
+            s: &s,
+            mean: &mean,
+            rstd: &rstd,
+            scale: &scale,
+            shift: &shift,
+        };
+        let c = run(Epilogue {
+            kept: Some(&mut kept),
+            norm: Some(&norm),
+            ..Epilogue::default()
+        });
+        let what = || format!("{stream} {vectors} {dtype} {m}×{n}");
+        assert_eq!(bits(cuda, &kept), bits(cuda, &y), "{}: norm", what());
+        assert_eq!(bits(cuda, &c), bits(cuda, &sums), "{}: product", what());
+    }
+}
+
 /// What an epilogue keeps and the slopes by which it multiplies have the bits of a product and an elementwise op after it.
 fn check_epilogues(
     cuda: &Cuda,
@@ -230,7 +263,7 @@ fn check_epilogues(
             Epilogue {
                 bias,
                 kept: Some(&mut kept),
-                slope_at: None,
+                ..Epilogue::default()
             },
         );
         cuda.unary(&params, &sums, &mut values).expect("it runs");
@@ -243,12 +276,17 @@ fn check_epilogues(
     cuda.unary(&params, &at, &mut values).expect("it runs");
     for kept in [None, Some(&mut kept)] {
         let epilogue = Epilogue {
-            bias: None,
             kept,
             slope_at: Some(&at),
+            ..Epilogue::default()
         };
         let c = run(f, epilogue);
         assert_eq!(bits(cuda, &c), bits(cuda, &slopes), "{}: slopes", what());
     }
     assert_eq!(bits(cuda, &kept), bits(cuda, &values), "{}: values", what());
+    if with(f).batch_rank == 0 && len > 0 {
+        check_norm(cuda, dtype, product.sizes, &mut |epilogue| {
+            run(Activation::None, epilogue)
+        });
+    }
 }

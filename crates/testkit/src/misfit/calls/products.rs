@@ -81,6 +81,7 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
                         w,
                         y: Some(y),
                         slope,
+                        norm: None,
                     };
                     let to = LinearGrads {
                         x: None,
@@ -106,6 +107,50 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
                         w,
                         y: None,
                         slope,
+                        norm: None,
+                    };
+                    let to = LinearGrads {
+                        x: Some(x),
+                        dx: Some(dx),
+                        dw: Some(dw),
+                        db: None,
+                    };
+                    on.linear_grad(p, &of, g, to)
+                },
+            ),
+            0,
+        ),
+        marked(
+            call(
+                "linear_grad",
+                one,
+                [
+                    (F32, 15),
+                    (F32, 20),
+                    (F32, 12),
+                    (F32, 15),
+                    (F32, 20),
+                    (F32, 15),
+                    (F32, 3),
+                    (F32, 3),
+                    (F32, 5),
+                    (F32, 5),
+                ],
+                |on: &B, p, [x, w, g, dx, dw, s, mean, rstd, scale, shift]| {
+                    let rows = ResidualParams::new("residual_norm", &shape(&[3, 5]), 1e-5)?;
+                    let of = LinearInputs {
+                        x: None,
+                        w,
+                        y: None,
+                        slope: None,
+                        norm: Some(RowNorm {
+                            p: rows,
+                            s,
+                            mean,
+                            rstd,
+                            scale,
+                            shift,
+                        }),
                     };
                     let to = LinearGrads {
                         x: Some(x),
