@@ -8,6 +8,7 @@ mod loss;
 mod norm;
 mod optim;
 mod pool;
+mod recurrent;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_main};
@@ -42,6 +43,7 @@ fn all() {
     family(&mut c, "norm", norm::run);
     family(&mut c, "loss", loss::run);
     family(&mut c, "attention", attention::run);
+    family(&mut c, "recurrent", recurrent::run);
     family(&mut c, "optim", optim::run);
     c.final_summary();
 }

@@ -94,6 +94,20 @@ def attention():
         yield f"attention/grad-{size}", lambda y=y, x=tracked, g=g: torch.autograd.grad(y, x, g, retain_graph=True)
 
 
+def recurrent():
+    # A training step but for the optimizer: results, and the gradients of all parameters.
+    layers, width, batch, steps = 2, 256, 16, 128
+    for name, kind in [("lstm", torch.nn.LSTM), ("gru", torch.nn.GRU)]:
+        net = kind(width, width, layers)
+        x, g = torch.randn(steps, batch, width), torch.randn(steps, batch, width)
+        parameters = list(net.parameters())
+
+        def train(net=net, x=x, g=g, parameters=parameters):
+            return torch.autograd.grad(net(x)[0], parameters, g)
+
+        yield f"recurrent/{name}-train-{width}x{layers}-b{batch}-t{steps}", train
+
+
 def adam():
     parameters = list(mnist_cnn().parameters())
     for p in parameters:
@@ -135,7 +149,7 @@ def main():
     torch.manual_seed(0)
 
     print(json.dumps({"peer": f"torch {torch.__version__}", "threads": args.threads}), flush=True)
-    for family in (convs, pools, norms, losses, attention, adam):
+    for family in (convs, pools, norms, losses, attention, recurrent, adam):
         for name, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 print(json.dumps({"id": name, "seconds": median_seconds(work, args.quick)}), flush=True)

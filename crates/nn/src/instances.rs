@@ -467,6 +467,7 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <Tensor<B>>::scatter as *const (),
         <Tensor<B>>::scatter_add as *const (),
         <Tensor<B>>::self_attention as *const (),
+        <Tensor<B>>::self_attention_cached as *const (),
         <Tensor<B>>::self_attention_with as *const (),
         <Tensor<B>>::sigmoid_focal_loss as *const (),
         <Tensor<B>>::slice as *const (),

@@ -38,7 +38,7 @@ impl<B: Backend> Parameters<B> {
 
 /// Declares a cell with its parameters.
 macro_rules! cells {
-    ($($(#[$doc:meta])* $name:ident, $kind:literal { $($option:ident: $type:ty),* })*) => {$(
+    ($($(#[$doc:meta])* pub struct $name:ident, $kind:literal { $($option:ident: $type:ty),* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Module)]
         #[module(kind = $kind)]
@@ -94,7 +94,7 @@ cells! {
     /// assert_eq!(cell.forward(&x, Some(&h))?.shape().dims(), [3, 16]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    RnnCell, "RNNCell" { relu: bool }
+    pub struct RnnCell, "RNNCell" { relu: bool }
     /// One step of an [`Lstm`](super::Lstm) (`torch.nn.LSTMCell`): inputs `[N, in]`, states and cells `[N, H]` to states and cells.
     ///
     /// ```
@@ -106,7 +106,7 @@ cells! {
     /// assert_eq!(cell.forward(&x, Some((&h, &c)))?.1.shape().dims(), [3, 16]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    LstmCell, "LSTMCell" {}
+    pub struct LstmCell, "LSTMCell" {}
     /// One step of a [`Gru`](super::Gru) (`torch.nn.GRUCell`): inputs `[N, in]` and states `[N, H]` to states.
     ///
     /// ```
@@ -118,7 +118,7 @@ cells! {
     /// assert_eq!(cell.forward(&x, Some(&h))?.shape().dims(), [3, 16]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    GruCell, "GRUCell" {}
+    pub struct GruCell, "GRUCell" {}
 }
 
 impl<B: Backend> RnnCell<B> {

@@ -86,7 +86,7 @@ impl<B: Backend> RecurrentLayers<B> {
 
     /// As [`forward_from`](Self::forward_from), for sequences of i32 `lengths` `[N]` that are padded at their ends: results behind a sequence
     /// are 0, states are those after its own last step, and the reverse direction begins there. It is what PyTorch gives for
-    /// `pack_padded_sequence(x, lengths, enforce_sorted=False)` after `pad_packed_sequence`.
+    /// `torch.nn.utils.rnn.pack_padded_sequence` with `enforce_sorted=False`, padded again.
     ///
     /// ```
     /// # use kiln_nn::{DType, Indices, Init, Tensor, layers::Gru};

@@ -11,7 +11,7 @@ use std::ops::Deref;
 
 /// Declares a kind of recurrent layers, a [`RecurrentLayers`] with a constructor.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $cell:ident, $(#[$of_builder:meta])*;)*) => {$(
+    ($($(#[$doc:meta])* pub struct $name:ident = $cell:ident, $(#[$of_builder:meta])*;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub struct $name<B: Backend>(RecurrentLayers<B>);
@@ -87,7 +87,7 @@ kinds! {
     /// assert_eq!(rnn.forward(&x)?.shape().dims(), [5, 3, 16]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    Rnn = Tanh,
+    pub struct Rnn = Tanh,
     /// Layers with options.
     ///
     /// ```
@@ -113,7 +113,7 @@ kinds! {
     /// assert_eq!(shapes, ["weight_ih_l0 [64, 8]", "weight_hh_l0 [64, 16]", "bias_ih_l0 [64]", "bias_hh_l0 [64]"]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    Lstm = Lstm,
+    pub struct Lstm = Lstm,
     /// Layers with options.
     ///
     /// ```
@@ -137,7 +137,7 @@ kinds! {
     /// assert_eq!(gru.forward(&x)?.shape().dims(), [5, 3, 16]);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    Gru = Gru,
+    pub struct Gru = Gru,
     /// Layers with options.
     ///
     /// ```
