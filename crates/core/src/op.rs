@@ -130,6 +130,8 @@ ops! {
         DotProductAttention = "dot_product_attention",
         /// [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy), its mean and the gradients of both
         CrossEntropy = "cross_entropy",
+        /// [`LossOps::ctc_loss`](crate::ops::LossOps::ctc_loss)
+        CtcLoss = "ctc_loss",
         /// [`IndexOps::index_select`](crate::ops::IndexOps::index_select) and its gradient
         /// [`IndexOps::index_add`](crate::ops::IndexOps::index_add)
         IndexSelect = "index_select",

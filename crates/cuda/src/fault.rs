@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use kiln_core::Error;
+use kiln_core::ops::CtcParams;
 
 /// A report as the kernels write it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -21,6 +22,10 @@ pub(crate) mod code {
     pub(crate) const INDEX_SELECT: u32 = 3;
     pub(crate) const INDEX_ADD: u32 = 4;
     pub(crate) const ONE_HOT: u32 = 5;
+    pub(super) const CTC_INPUT_LENGTH: u32 = 9;
+    pub(super) const CTC_TARGET_LENGTH: u32 = 10;
+    pub(super) const CTC_LABEL: u32 = 11;
+    pub(super) const CTC_BLANK: u32 = 12;
 }
 
 /// The ops that check indices, by their codes.
@@ -39,11 +44,21 @@ const OPS: [&str; 9] = [
 impl Fault {
     /// The error that was reported, if any.
     pub(crate) fn error(&self) -> Option<Error> {
-        (self.code != 0).then(|| Error::IndexOutOfRange {
-            op: OPS.get(self.code as usize).copied().unwrap_or("a kernel"),
-            index: self.index,
-            position: self.position as usize,
-            size: self.size as usize,
-        })
+        let Fault {
+            index, position, size, ..
+        } = *self;
+        match self.code {
+            0 => None,
+            code::CTC_INPUT_LENGTH => Some(CtcParams::input_length_error(size, index, position)),
+            code::CTC_TARGET_LENGTH => Some(CtcParams::target_length_error(size, index, position)),
+            code::CTC_LABEL => Some(CtcParams::label_error(size, size, index, position)),
+            code::CTC_BLANK => Some(CtcParams::label_error(size, index as u64, index, position)),
+            other => Some(Error::IndexOutOfRange {
+                op: OPS.get(other as usize).copied().unwrap_or("a kernel"),
+                index,
+                position: position as usize,
+                size: size as usize,
+            }),
+        }
     }
 }

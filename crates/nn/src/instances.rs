@@ -360,6 +360,7 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <Tensor<B>>::cross_entropy_from_probabilities as *const (),
         <Tensor<B>>::cross_entropy_soft as *const (),
         <Tensor<B>>::cross_entropy_with as *const (),
+        <Tensor<B>>::ctc_loss as *const (),
         <Tensor<B>>::cumprod as *const (),
         <Tensor<B>>::cumsum as *const (),
         <Tensor<B>>::diagonal as *const (),

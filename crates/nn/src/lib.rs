@@ -81,7 +81,7 @@ pub use instances::instances;
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
 pub use ops::index::{Ellipsis, NewAxis, Pad, Step};
-pub use ops::loss::{CrossEntropyOptions, Reduction, TripletOptions};
+pub use ops::loss::{CrossEntropyOptions, CtcLossOptions, Reduction, TripletOptions};
 pub use ops::{AttentionOptions, DropoutDraw, KeyValueCache};
 pub use optim::Optimizer;
 pub use predict::{Samples, predict};

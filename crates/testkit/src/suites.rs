@@ -34,7 +34,7 @@ macro_rules! every_suite {
             }
             ops::integer { arithmetic, logic, reductions, sorted, several_index_tensors, index_put, refused }
             ops::interpolate { interpolate, grid_sample, refused }
-            ops::loss { cross_entropy, linear_cross_entropy, linear_cross_entropy_refused, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused }
+            ops::loss { cross_entropy, linear_cross_entropy, linear_cross_entropy_refused, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused, ctc, ctc_as_pytorch, ctc_refused }
             ops::matmul { matmul, matmul_vectors, linear, linear_joined, fused_activations, as_two_ops, targets, remade, refused }
             ops::norm { batch_norm, batch_norm_eval, mixed_batch_norm, running_statistics, batch_norm_and_relu, convolution_and_batch_norm, batch_norm_and_convolution, recomputed_batch_norm, layer_norm, rms_norm, group_norm, instance_norm, refused }
             ops::optim { sgd, adam, rmsprop, adagrad, left_out, clipped }

@@ -24,6 +24,10 @@ enum FaultOp : u32 {
     FAULT_CROSS_ENTROPY,
     FAULT_INTEGER_SCATTER,
     FAULT_CROP_IMAGES,
+    FAULT_CTC_INPUT_LENGTH,
+    FAULT_CTC_TARGET_LENGTH,
+    FAULT_CTC_LABEL,
+    FAULT_CTC_BLANK,
 };
 
 // Records the first fault; the caller then writes zeros where the element would have gone.

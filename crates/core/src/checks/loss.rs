@@ -1,7 +1,7 @@
 //! Checks of losses.
 
 use super::{Operands, accumulator};
-use crate::ops::CrossEntropyParams;
+use crate::ops::{CrossEntropyParams, CtcParams};
 use crate::{DType, Result, Runtime};
 
 /// Checks the operands that both ops read against the parameters; returns the dtype and the number of the logits.
@@ -129,4 +129,70 @@ pub fn cross_entropy_with_grad<R: Runtime>(
     let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
     of.holds("loss", loss, accumulator(dtype), p.rows as usize)?;
     of.holds("weight", weight, accumulator(dtype), p.rows as usize)
+}
+
+/// Checks the operands that both ops of CTC read; returns the dtype and the number of the log-probabilities.
+fn read_ctc<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &CtcParams,
+    log_probs: &R::Buffer,
+    targets: &R::Buffer,
+    input_lengths: &R::Buffer,
+    target_lengths: &R::Buffer,
+    alpha: &R::Buffer,
+) -> Result<(DType, usize)> {
+    of.require(p.blank < p.classes, "blank", p.blank, "one of the classes")?;
+    of.flag("zero_infinity", p.zero_infinity)?;
+    let (dtype, all) = (of.float(log_probs)?, of.size(&[p.time, p.batch, p.classes])?);
+    of.holds("log_probs", log_probs, dtype, all)?;
+    of.holds("targets", targets, DType::I32, of.size(&[p.batch, p.labels])?)?;
+    of.holds("input_lengths", input_lengths, DType::I32, of.size(&[p.batch])?)?;
+    of.holds("target_lengths", target_lengths, DType::I32, of.size(&[p.batch])?)?;
+    of.holds(
+        "alpha",
+        alpha,
+        accumulator(dtype),
+        of.size(&[p.batch, p.time, p.states()])?,
+    )?;
+    Ok((dtype, all))
+}
+
+/// Checks [`LossOps::ctc_loss`](crate::ops::LossOps::ctc_loss).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn ctc_loss<R: Runtime>(
+    on: &R,
+    p: &CtcParams,
+    log_probs: &R::Buffer,
+    targets: &R::Buffer,
+    input_lengths: &R::Buffer,
+    target_lengths: &R::Buffer,
+    loss: &R::Buffer,
+    alpha: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "ctc_loss");
+    let (dtype, _) = read_ctc(&of, p, log_probs, targets, input_lengths, target_lengths, alpha)?;
+    of.holds("loss", loss, accumulator(dtype), p.batch as usize)
+}
+
+/// Checks [`LossOps::ctc_loss_grad`](crate::ops::LossOps::ctc_loss_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn ctc_loss_grad<R: Runtime>(
+    on: &R,
+    p: &CtcParams,
+    log_probs: &R::Buffer,
+    targets: &R::Buffer,
+    input_lengths: &R::Buffer,
+    target_lengths: &R::Buffer,
+    alpha: &R::Buffer,
+    g: &R::Buffer,
+    dlog_probs: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "ctc_loss_grad");
+    let (dtype, all) = read_ctc(&of, p, log_probs, targets, input_lengths, target_lengths, alpha)?;
+    of.holds("g", g, accumulator(dtype), p.batch as usize)?;
+    of.holds("dlog_probs", dlog_probs, dtype, all)
 }

@@ -1,4 +1,8 @@
-//! The fused softmax cross-entropy. Other losses are composed from elementwise ops and reductions in `kiln-nn`.
+//! The fused softmax cross-entropy, and CTC. Other losses are composed from elementwise ops and reductions in `kiln-nn`.
+
+mod ctc;
+
+pub use ctc::CtcParams;
 
 use super::Op;
 use crate::{Error, Result, Runtime, Shape};
@@ -153,5 +157,60 @@ pub trait LossOps: Runtime {
     ) -> Result<()> {
         let _ = (p, logits, labels, class_weights, loss, weight);
         self.unsupported(Op::CrossEntropy)
+    }
+
+    /// The CTC loss of each sequence, `loss[n] = −ln Σ Π_t p[t, n, π[t]]` over all alignments π of its `input_lengths[n]` steps that become its
+    /// `target_lengths[n]` labels when repetitions are merged and blanks left out, and infinity, or 0 with `zero_infinity`, where there is
+    /// none (Graves et al., "Connectionist temporal classification", ICML 2006). `log_probs` is `[T, N, C]`; labels `[N, S]` and lengths
+    /// `[N]` are i32; `loss` `[N]` and `alpha` `[N, T, 2S + 1]` are of the accumulation dtype. `alpha` is for the gradient: the logarithms
+    /// of the probabilities of all beginnings of alignments, for each step first those that end in the S + 1 blanks and then those that
+    /// end in the S labels; places beyond the lengths are not written.
+    ///
+    /// # Errors
+    /// [`CtcParams::input_length_error`], [`CtcParams::target_length_error`] and [`CtcParams::label_error`]; labels beyond a length are not
+    /// looked at.
+    fn ctc_loss(
+        &self,
+        p: &CtcParams,
+        log_probs: &Self::Buffer,
+        targets: &Self::Buffer,
+        input_lengths: &Self::Buffer,
+        target_lengths: &Self::Buffer,
+        loss: &mut Self::Buffer,
+        alpha: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, log_probs, targets, input_lengths, target_lengths, loss, alpha);
+        self.unsupported(Op::CtcLoss)
+    }
+
+    /// The gradient of [`LossOps::ctc_loss`] for that of the losses, `g` `[N]` of the accumulation dtype, as PyTorch has it: that of logits
+    /// whose log-softmax is `log_probs`, `dlog_probs[t, n, c] = g[n]·(p[t, n, c] − Σ γ[t, n, s])`, the sum over the states s of class c of
+    /// their probability γ given the labels. It is 0 beyond the length of a sequence; where the loss is infinite, NaN, or 0 with
+    /// `zero_infinity`. It is rounded once, to the dtype of `log_probs`.
+    ///
+    /// # Errors
+    /// As [`LossOps::ctc_loss`], if the backend checks again.
+    fn ctc_loss_grad(
+        &self,
+        p: &CtcParams,
+        log_probs: &Self::Buffer,
+        targets: &Self::Buffer,
+        input_lengths: &Self::Buffer,
+        target_lengths: &Self::Buffer,
+        alpha: &Self::Buffer,
+        g: &Self::Buffer,
+        dlog_probs: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (
+            p,
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            alpha,
+            g,
+            dlog_probs,
+        );
+        self.unsupported(Op::CtcLoss)
     }
 }

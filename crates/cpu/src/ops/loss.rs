@@ -1,6 +1,8 @@
 //! Softmax cross-entropy: the losses of rows, and their gradient, recomputed from the logits. Half dtypes are widened, and
 //! only the gradient of the logits is rounded, after it is multiplied by the gradient of the loss.
 
+mod ctc;
+
 use crate::dispatch::float;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip2_mut};
 use crate::simd::lanes::{from_acc, lanes};
@@ -8,7 +10,7 @@ use crate::simd::real::Real;
 use crate::simd::row_reduce::{max_row, sum, sums};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{CrossEntropyParams, ElementwiseOps, LossOps, Reduce, ReduceOps, ReduceParams};
+use kiln_core::ops::{CrossEntropyParams, CtcParams, ElementwiseOps, LossOps, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Buffer, DType, Element, Error, Float, Result, Shape, checks};
 
 /// The work of an element relative to one multiplication.
@@ -345,5 +347,61 @@ impl LossOps for Cpu {
         let mut ones = self.scratch(loss.dtype(), p.rows as usize)?;
         self.fill(1.0, &mut ones)?;
         self.cross_entropy_grad_in_place(p, logits, labels, class_weights, &ones, None)
+    }
+
+    fn ctc_loss(
+        &self,
+        p: &CtcParams,
+        log_probs: &CpuBuffer,
+        targets: &CpuBuffer,
+        input_lengths: &CpuBuffer,
+        target_lengths: &CpuBuffer,
+        loss: &mut CpuBuffer,
+        alpha: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::ctc_loss(self, p, log_probs, targets, input_lengths, target_lengths, loss, alpha)?;
+        let sequences = ctc::Sequences::checked(p, targets, input_lengths, target_lengths)?;
+        float!(log_probs.dtype(), T => {
+            let log_probs = Upcast::new::<T>(self, log_probs)?;
+            ctc::losses(&sequences, log_probs.slice(), loss.as_mut_slice(), alpha.as_mut_slice());
+        });
+        Ok(())
+    }
+
+    fn ctc_loss_grad(
+        &self,
+        p: &CtcParams,
+        log_probs: &CpuBuffer,
+        targets: &CpuBuffer,
+        input_lengths: &CpuBuffer,
+        target_lengths: &CpuBuffer,
+        alpha: &CpuBuffer,
+        g: &CpuBuffer,
+        dlog_probs: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::ctc_loss_grad(
+            self,
+            p,
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            alpha,
+            g,
+            dlog_probs,
+        )?;
+        let sequences = ctc::Sequences::checked(p, targets, input_lengths, target_lengths)?;
+        let mut shares = self.scratch(alpha.dtype(), alpha.len())?;
+        let mut beta = self.scratch(alpha.dtype(), 2 * (p.batch * p.states()) as usize)?;
+        float!(log_probs.dtype(), T => {
+            let log_probs = Upcast::new::<T>(self, log_probs)?;
+            let (x, alpha) = (log_probs.slice(), alpha.as_slice());
+            ctc::shares(&sequences, x, alpha, shares.as_mut_slice(), beta.as_mut_slice());
+            let shares = shares.as_slice();
+            write_upcast::<T>(self, dlog_probs, |dx| {
+                ctc::gradient(&sequences, x, alpha, shares, g.as_slice(), dx);
+                Ok(())
+            })
+        })
     }
 }

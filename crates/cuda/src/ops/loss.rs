@@ -6,15 +6,18 @@
 //! | up to 128 | `…_rows4`     | 4 registers               |
 //! | up to 512 | `…_rows16`    | 16 registers              |
 //! | more      | `…_blocks`    | read by a block           |
+//!
+//! CTC: a launch for the losses, with a block for each sequence; for the gradient one for the shares of states, with as many, and one for
+//! the rows.
 
 use super::instance;
 use crate::buffer::maybe;
 use crate::launch::blocks;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{CrossEntropyParams, LossOps};
+use kiln_core::ops::{CrossEntropyParams, CtcParams, LossOps};
 use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::Arg;
-use kiln_kernels::{PerFloat, loss as kernels};
+use kiln_kernels::{PerFloat, loss as kernels, loss_ctc};
 
 /// The kernels of an op, each for more classes than the one before.
 type ByClasses = [&'static PerFloat; 4];
@@ -163,5 +166,73 @@ impl LossOps for Cuda {
         let to = [logits.arg(), loss.out(), weight.out()];
         let between = [labels.arg(), maybe(class_weights), none, none, to[0], to[1], to[2]];
         self.cross_entropy_by(&GRAD, p, logits, &between)
+    }
+
+    fn ctc_loss(
+        &self,
+        p: &CtcParams,
+        log_probs: &CudaBuffer,
+        targets: &CudaBuffer,
+        input_lengths: &CudaBuffer,
+        target_lengths: &CudaBuffer,
+        loss: &mut CudaBuffer,
+        alpha: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::ctc_loss(self, p, log_probs, targets, input_lengths, target_lengths, loss, alpha)?;
+        let args = [
+            Arg::value(p),
+            log_probs.arg(),
+            targets.arg(),
+            input_lengths.arg(),
+            target_lengths.arg(),
+            loss.out(),
+            alpha.out(),
+            self.fault(),
+        ];
+        let kernel = instance(&loss_ctc::CTC_LOSS, log_probs.dtype());
+        self.launch(kernel, blocks("ctc_loss", p.batch)?, &args)
+    }
+
+    fn ctc_loss_grad(
+        &self,
+        p: &CtcParams,
+        log_probs: &CudaBuffer,
+        targets: &CudaBuffer,
+        input_lengths: &CudaBuffer,
+        target_lengths: &CudaBuffer,
+        alpha: &CudaBuffer,
+        g: &CudaBuffer,
+        dlog_probs: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::ctc_loss_grad(
+            self,
+            p,
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            alpha,
+            g,
+            dlog_probs,
+        )?;
+        let mut shares = self.scratch(DType::F32, alpha.len())?;
+        let mut beta = self.scratch(DType::F32, 2 * (p.batch * p.states()) as usize)?;
+        let mut totals = self.scratch(DType::F32, p.batch as usize)?;
+        let head = [
+            Arg::value(p),
+            log_probs.arg(),
+            targets.arg(),
+            input_lengths.arg(),
+            target_lengths.arg(),
+        ];
+        let mut args = head.to_vec();
+        args.extend([alpha.arg(), beta.out(), shares.out(), totals.out()]);
+        let kernel = instance(&loss_ctc::CTC_SHARES, log_probs.dtype());
+        self.launch(kernel, blocks("ctc_loss_grad", p.batch)?, &args)?;
+        let mut args = head.to_vec();
+        args.extend([shares.arg(), totals.arg(), g.arg(), dlog_probs.out()]);
+        let rows = (p.time * p.batch).div_ceil(8);
+        let kernel = instance(&loss_ctc::CTC_GRAD, log_probs.dtype());
+        self.launch(kernel, blocks("ctc_loss_grad", rows)?, &args)
     }
 }

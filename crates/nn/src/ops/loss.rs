@@ -5,12 +5,14 @@
 //! underflow in half precision. (PyTorch's autocast runs losses in f32 for the same reason.)
 
 mod cross_entropy;
+mod ctc;
 mod likelihood;
 mod linear_cross_entropy;
 mod margin;
 mod pointwise;
 
 pub use cross_entropy::CrossEntropyOptions;
+pub use ctc::CtcLossOptions;
 pub use margin::TripletOptions;
 
 use crate::autograd::autocast_dtype;

@@ -2,7 +2,7 @@
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
-use kiln_core::ops::{CrossEntropyParams, LossOps};
+use kiln_core::ops::{CrossEntropyParams, CtcParams, LossOps};
 use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> LossOps for Profiled<B> {
@@ -91,6 +91,62 @@ impl<B: Backend> LossOps for Profiled<B> {
         let elements = elements(logits);
         self.op("cross_entropy_with_grad", cost, elements, |b| {
             b.cross_entropy_with_grad(p, logits, labels, class_weights, loss, weight)
+        })
+    }
+
+    fn ctc_loss(
+        &self,
+        p: &CtcParams,
+        log_probs: &B::Buffer,
+        targets: &B::Buffer,
+        input_lengths: &B::Buffer,
+        target_lengths: &B::Buffer,
+        loss: &mut B::Buffer,
+        alpha: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::ctc_loss(self, p, log_probs, targets, input_lengths, target_lengths, loss, alpha)?;
+        let read = bytes(log_probs) + bytes(targets) + bytes(input_lengths) + bytes(target_lengths);
+        let cost = moved(read + bytes(loss) + bytes(alpha));
+        self.op("ctc_loss", cost, elements(log_probs), |b| {
+            b.ctc_loss(p, log_probs, targets, input_lengths, target_lengths, loss, alpha)
+        })
+    }
+
+    fn ctc_loss_grad(
+        &self,
+        p: &CtcParams,
+        log_probs: &B::Buffer,
+        targets: &B::Buffer,
+        input_lengths: &B::Buffer,
+        target_lengths: &B::Buffer,
+        alpha: &B::Buffer,
+        g: &B::Buffer,
+        dlog_probs: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::ctc_loss_grad(
+            self,
+            p,
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            alpha,
+            g,
+            dlog_probs,
+        )?;
+        let read = bytes(log_probs) + bytes(targets) + bytes(input_lengths) + bytes(target_lengths) + bytes(g);
+        let cost = moved(read + bytes(alpha) + bytes(dlog_probs));
+        self.op("ctc_loss_grad", cost, elements(log_probs), |b| {
+            b.ctc_loss_grad(
+                p,
+                log_probs,
+                targets,
+                input_lengths,
+                target_lengths,
+                alpha,
+                g,
+                dlog_probs,
+            )
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Losses: cross-entropy in its forms, and losses with a target of the same shape.
 
 mod composed;
+mod ctc;
 mod linear;
 mod refused;
 
 pub use composed::{composed, composed_refused};
+pub use ctc::{ctc, ctc_as_pytorch, ctc_refused};
 pub use linear::{linear_cross_entropy, linear_cross_entropy_refused};
 pub use refused::refused;
 

@@ -13,6 +13,19 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
     let of_loss = |call: Call<B>| {
         call.free(field!(CrossEntropyParams, smoothing).start..field!(CrossEntropyParams, ignore_index).end)
     };
+    let ctc = CtcParams::new(
+        &shape(&[3, 2, 4]),
+        &shape(&[2, 3]),
+        &shape(&[2]),
+        &shape(&[2]),
+        0,
+        false,
+    )
+    .expect("a batch");
+    let of_ctc = |call: Call<B>| {
+        call.free(field!(CtcParams, pad))
+            .small(field!(CtcParams, zero_infinity))
+    };
     let random = RandomParams::new("random", Distribution::Bernoulli, 5, (0.5, 0.0), 1, 2).expect("a probability");
     let of_random = |call: Call<B>| {
         call.free(field!(RandomParams, seed).start..field!(RandomParams, stream).end)
@@ -63,6 +76,19 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
             loss,
             [(F32, 12), (I32, 3), (F32, 4), (F32, 3), (F32, 3)],
             |on: &B, p, [x, labels, w, loss, weight]| on.cross_entropy_with_grad(p, x, labels, Some(w), loss, weight),
+        )),
+        of_ctc(call(
+            "ctc_loss",
+            ctc,
+            [(F32, 24), (I32, 6), (I32, 2), (I32, 2), (F32, 2), (F32, 42)],
+            |on: &B, p, [x, t, times, lengths, loss, alpha]| on.ctc_loss(p, x, t, times, lengths, loss, alpha),
+        ))
+        .untyped(0),
+        of_ctc(call(
+            "ctc_loss_grad",
+            ctc,
+            [(F32, 24), (I32, 6), (I32, 2), (I32, 2), (F32, 42), (F32, 2), (F32, 24)],
+            |on: &B, p, [x, t, times, lengths, alpha, g, dx]| on.ctc_loss_grad(p, x, t, times, lengths, alpha, g, dx),
         )),
         of_random(call("random", random, [(I32, 1), (F32, 5)], |on: &B, p, [s, y]| {
             on.random(p, s, y)
