@@ -1,5 +1,7 @@
 //! N-gram language models over labels.
 
+mod arpa;
+
 use crate::Result;
 use kiln_core::Error;
 use std::collections::HashMap;
