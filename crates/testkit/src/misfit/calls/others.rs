@@ -22,9 +22,11 @@ pub(super) fn others<B: Backend>() -> Vec<Call<B>> {
         false,
     )
     .expect("a batch");
+    // Another class may be the blank.
     let of_ctc = |call: Call<B>| {
         call.free(field!(CtcParams, pad))
             .small(field!(CtcParams, zero_infinity))
+            .small(field!(CtcParams, blank))
     };
     let random = RandomParams::new("random", Distribution::Bernoulli, 5, (0.5, 0.0), 1, 2).expect("a probability");
     let of_random = |call: Call<B>| {
