@@ -138,7 +138,7 @@ impl Sequence<'_> {
             for (y, (&a, &b)) in blanks[1..].iter_mut().zip(old_blanks[1..].iter().zip(old_labels)) {
                 *y = of_blank + log_add(a, b);
             }
-            *first = *first + log_add(old_labels[0], old_blanks[0]);
+            *first += log_add(old_labels[0], old_blanks[0]);
             let count = behind.len();
             let (stayed, blank, earlier) = (
                 &old_labels[1..][..count],
@@ -152,7 +152,7 @@ impl Sequence<'_> {
                 } else {
                     A::NEG_INFINITY
                 };
-                behind[k] = behind[k] + log_add_3(stayed[k], blank[k], earlier);
+                behind[k] += log_add_3(stayed[k], blank[k], earlier);
             }
         }
     }
@@ -339,11 +339,7 @@ pub(super) fn gradient<A: Real + Element>(
                 continue;
             }
             if sequence.log_likelihood(&alpha[n * size..][..size]) == A::NEG_INFINITY {
-                dx.fill(if all.zero_infinity() {
-                    A::ZERO
-                } else {
-                    A::INFINITY - A::INFINITY
-                });
+                dx.fill(if all.zero_infinity() { A::ZERO } else { A::of(f64::NAN) });
                 continue;
             }
             let shares = &shares[n * size + t * sequence.states..];

@@ -89,7 +89,7 @@ fn by_listing(p: &[Vec<f64>], labels: &[usize], blank: usize) -> f64 {
 
 /// The probability of the labels by the recursion of the paper, over blanks and labels in turns.
 fn by_states(p: &[Vec<f64>], labels: &[usize], blank: usize) -> f64 {
-    let class = |s: usize| if s % 2 == 0 { blank } else { labels[s / 2] };
+    let class = |s: usize| if s.is_multiple_of(2) { blank } else { labels[s / 2] };
     let states = 2 * labels.len() + 1;
     // Before the first step, every alignment is in the first blank.
     let mut alpha = vec![0.0; states];
