@@ -245,8 +245,8 @@ impl Runtime for Cuda {
         kiln_nvtx::observer()
     }
 
-    fn supports(&self, op: Op, _: DType) -> bool {
-        op != Op::Recurrent
+    fn supports(&self, _: Op, _: DType) -> bool {
+        true
     }
 
     fn supports_dtype(&self, dtype: DType) -> bool {

@@ -24,6 +24,7 @@ mod optim;
 mod out_of_memory;
 mod pool;
 mod random;
+mod recurrent;
 mod reduce;
 mod resident;
 mod residual;
