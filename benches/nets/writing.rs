@@ -16,7 +16,7 @@ pub(crate) fn load(net: Net<Cpu>, ids: Indices<Cpu>) -> Outcome<(Vec<f64>, Work)
     let prompt = ids.narrow(1, 0, PROMPT)?;
     let mut largest = Vec::new();
     write(&net, &prompt, STEPS, &mut |logits| {
-        largest.push(logits.narrow(0, 0, 1)?.max()?.item()?);
+        largest.push(logits.narrow(0, 0, 1)?.max(&[], false)?.item()?);
         Ok(())
     })?;
     Ok((

@@ -5,9 +5,11 @@ use crate::bpe::{Bpe, BpeOptions};
 use crate::vocabulary::Vocabulary;
 use crate::wordpiece::WordPiece;
 use crate::{Model, Result, Tokenizer, TokenizerError, decode, normalize, post, split};
+use kiln_files::write_atomic;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// The parts of a file. Those that change nothing of what is supported are left out.
 #[derive(Deserialize)]
@@ -150,7 +152,7 @@ fn model(mut of: Map<String, Value>) -> Result<Model> {
 }
 
 /// Reads the text of a `tokenizer.json`.
-pub(crate) fn read(text: &str) -> Result<Tokenizer> {
+fn read(text: &str) -> Result<Tokenizer> {
     let parts: Parts = serde_json::from_str(text)?;
     Tokenizer::assembled(
         part(parts.normalizer, "normalizer", normalize::SUPPORTED)?,
@@ -163,7 +165,7 @@ pub(crate) fn read(text: &str) -> Result<Tokenizer> {
 }
 
 /// Writes a `tokenizer.json`.
-pub(crate) fn write(tokenizer: &Tokenizer) -> Result<String> {
+fn write(tokenizer: &Tokenizer) -> Result<String> {
     let vocab = |vocabulary: &Vocabulary| -> Map<String, Value> {
         vocabulary
             .iter()
@@ -221,4 +223,44 @@ pub(crate) fn write(tokenizer: &Tokenizer) -> Result<String> {
         "model": model,
     });
     Ok(serde_json::to_string(&file)?)
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, that is none of Hugging Face's tokenizers, or with parts that are not supported.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|source| TokenizerError::Io {
+            path: path.to_path_buf(),
+            action: "read",
+            source,
+        })?;
+        Self::from_json(&text)
+    }
+
+    /// Reads the text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::open`].
+    pub fn from_json(text: &str) -> Result<Self> {
+        read(text)
+    }
+
+    /// The text of a `tokenizer.json`, which Hugging Face's tokenizers read.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn to_json(&self) -> Result<String> {
+        write(self)
+    }
+
+    /// Writes a `tokenizer.json`, as a whole or not at all.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        Ok(write_atomic(path.as_ref(), self.to_json()?.as_bytes())?)
+    }
 }

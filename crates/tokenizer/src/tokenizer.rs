@@ -3,7 +3,7 @@
 use crate::added::{self, AddedToken, Part};
 use crate::bpe::{Bpe, BpeOptions, Piece};
 use crate::bytes::char_of;
-use crate::decode::{DecodeStream, Decoder};
+use crate::decode::Decoder;
 use crate::encoding::Encoding;
 use crate::normalize::{Normalized, Normalizer};
 use crate::post::{self, PostProcessor};
@@ -11,11 +11,9 @@ use crate::split::PreTokenizer;
 use crate::train::{TrainOptions, learn};
 use crate::vocabulary::Vocabulary;
 use crate::wordpiece::WordPiece;
-use crate::{Result, TokenizerError, json};
-use kiln_files::write_atomic;
+use crate::{Result, TokenizerError};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 
 /// The part of a tokenizer that divides words.
 #[derive(Clone, Debug)]
@@ -101,44 +99,6 @@ impl Tokenizer {
             decoder,
             added,
         })
-    }
-
-    /// Reads a `tokenizer.json`.
-    ///
-    /// # Errors
-    /// A file that cannot be read, that is none of Hugging Face's tokenizers, or with parts that are not supported.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| TokenizerError::Io {
-            path: path.to_path_buf(),
-            action: "read",
-            source,
-        })?;
-        Self::from_json(&text)
-    }
-
-    /// Reads the text of a `tokenizer.json`.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::open`].
-    pub fn from_json(text: &str) -> Result<Self> {
-        json::read(text)
-    }
-
-    /// The text of a `tokenizer.json`, which Hugging Face's tokenizers read.
-    ///
-    /// # Errors
-    /// Memory.
-    pub fn to_json(&self) -> Result<String> {
-        json::write(self)
-    }
-
-    /// Writes a `tokenizer.json`, as a whole or not at all.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        Ok(write_atomic(path.as_ref(), self.to_json()?.as_bytes())?)
     }
 
     /// Learns a byte-level tokenizer as GPT-2 has it: every text has tokens, and decodes to itself.
@@ -337,11 +297,6 @@ impl Tokenizer {
         }
         let size = self.vocabulary();
         self.token(id).map(Some).ok_or(TokenizerError::UnknownId { id, size })
-    }
-
-    /// The text of tokens that come one after the other.
-    pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
-        DecodeStream::new(self, skip_special)
     }
 }
 

@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
         "example-kernel",
         Some(&["core", "cpu", "cuda", "kernels", "nn", "nvcc"]),
     ),
+    ("tokenizer", Some(&["files"])),
     ("npy", Some(&["core", "files", "nn"])),
     ("models", Some(&["core", "data", "nn", "train"])),
     ("data", Some(&["core", "derive", "files", "nn"])),

@@ -22,6 +22,7 @@ mod optimizers;
 mod parts;
 mod predict;
 mod recomputed;
+mod recurrent;
 mod schedules;
 mod selection;
 mod storage;

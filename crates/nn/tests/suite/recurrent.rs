@@ -1,4 +1,4 @@
-//! Recurrent layers and cells against PyTorch's: results, last states and all gradients (`golden/recurrent.py`), in f64.
+//! Recurrent layers and cells against PyTorch's: results, last states and all gradients (`../golden/recurrent.py`), in f64.
 
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{Gru, GruCell, Lstm, LstmCell, RecurrentBuilder, RecurrentLayers, RecurrentState, Rnn, RnnCell};
@@ -7,7 +7,7 @@ use kiln_testkit::Reference;
 use serde_json::Value;
 
 fn golden(part: &str) -> Vec<Value> {
-    let all: Value = serde_json::from_str(include_str!("golden/recurrent.json")).unwrap();
+    let all: Value = serde_json::from_str(include_str!("../golden/recurrent.json")).unwrap();
     all[part].as_array().unwrap().clone()
 }
 
