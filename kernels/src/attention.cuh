@@ -46,6 +46,7 @@ struct AttentionMask {
     const u8 *mask;
     const float *bias;
 
+    AttentionMask() = default;
     __device__ __forceinline__ AttentionMask(const AttentionCall &p, const u8 *mask_, const float *bias_, u64 n, u64 h) {
         mask = mask_ ? mask_ + (i64)n * p.mask[0] + (i64)h * p.mask[1] : nullptr;
         bias = bias_ ? bias_ + (i64)n * p.bias[0] + (i64)h * p.bias[1] : nullptr;

@@ -129,7 +129,7 @@ __device__ __forceinline__ void add_masks_across(float (&s)[MS][NS][4], const At
             const float *at = masks.bias + min(key + 8 * m, end) * p.bias[3];
 #pragma unroll
             for (int i = 0; i < 2 * NS; ++i)
-                s[m / 2][i / 2][m % 2 * 2 + i % 2] += at[min(query + i / 2 * 8 + i % 2, last) * p.bias[2]] * p.unscale;
+                s[m / 2][i / 2][m % 2 * 2 + i % 2] += __ldg(at + min(query + i / 2 * 8 + i % 2, last) * p.bias[2]) * p.unscale;
         }
     }
     if (masks.mask) {
@@ -138,7 +138,7 @@ __device__ __forceinline__ void add_masks_across(float (&s)[MS][NS][4], const At
             const u8 *at = masks.mask + min(key + 8 * m, end) * p.mask[3];
 #pragma unroll
             for (int i = 0; i < 2 * NS; ++i) {
-                bool seen = at[min(query + i / 2 * 8 + i % 2, last) * p.mask[2]] != 0;
+                bool seen = __ldg(at + min(query + i / 2 * 8 + i % 2, last) * p.mask[2]) != 0;
                 if (!seen) s[m / 2][i / 2][m % 2 * 2 + i % 2] = -INFINITY;
             }
         }

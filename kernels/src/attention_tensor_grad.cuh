@@ -55,12 +55,13 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
     using Memory = GradMemory<WIDTH, KEYS, STEP, KEPT>;
     extern __shared__ __align__(1024) char memory[];
     u32 start = shared_address(memory), ring = start + Memory::RING;
-    // Where the operands of a head of queries and its weights begin; the step of dropout.
+    // Where the operands, the weights, and the bias and mask of a head of queries begin; the step of dropout.
     struct Place {
         const T *q, *g;
         const float2 *statistics;
         u64 weights;
         u32 step;
+        AttentionMask masks;
     };
     static_assert(sizeof(Place) <= 96, "cuda::ops::attention::tiles");
     const bool drops = DROPPED || (MASKED && step != nullptr);
@@ -112,8 +113,8 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
             AttentionTile at = tile();
             u64 head = at.head * p.group + member;
             *place = {q + p.q.at(at.batch, head), g + p.y.at(at.batch, head),
-                      statistics + (at.batch * p.heads + head) * p.queries, first_weight(p, at.batch, head),
-                      drops ? (u32)*step : 0};
+                      statistics + (at.batch * p.heads + head) * p.queries, first_weight(p, at.batch, head), drops ? (u32)*step : 0, {}};
+            if constexpr (MASKED) place->masks = AttentionMask(p, mask, bias, at.batch, head);
         }
         __syncthreads();
         // Earlier queries do not attend to these keys.
@@ -153,8 +154,7 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                 multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
                 multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
                 if constexpr (MASKED) {
-                    AttentionTile at = tile();
-                    AttentionMask masks(p, mask, bias, at.batch, at.head * p.group + member);
+                    AttentionMask masks = place->masks;
                     add_masks_across<MS, 2>(s, p, masks, first + lane / 4, query + sub + lane % 4 * 2);
                 }
                 if (p.causal && query + sub < first + 16 * MS - 1) {

@@ -116,8 +116,10 @@ struct Columns {
             const u32 first = p.rank > 1 ? p.rank - 2 : 0;
             const X *from = x + walk(p, 0, first, block) + column;
             if (run == p.count) {
+                const X *at = from + (begin + ty) * c;
+                const u64 step = height * c;
 #pragma unroll 4
-                for (u64 i = begin + ty; i < end; i += height) a = F::join(a, F::load(to_acc(from[i * c])));
+                for (u64 i = begin + ty; i < end; i += height, at += step) a = F::join(a, F::load(to_acc(*at)));
             } else {
                 for (u64 i = begin + ty; i < end; i += height) {
                     u64 outer, j;

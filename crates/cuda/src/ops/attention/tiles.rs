@@ -263,13 +263,13 @@ pub(super) static MASKED: Tiles = Tiles {
         forward(
             64,
             128,
-            32,
+            64,
             &masked_bf16::ATTENTION_MASKED_64_BF16,
             &masked_f16::ATTENTION_MASKED_64_F16,
         ),
         forward(
             128,
-            64,
+            128,
             32,
             &masked_bf16::ATTENTION_MASKED_128_BF16,
             &masked_f16::ATTENTION_MASKED_128_F16,
@@ -291,13 +291,13 @@ pub(super) static MASKED: Tiles = Tiles {
         ),
         grad(
             [64, 64],
-            [64, 64, 0],
+            [128, 32, 2],
             &masked_bf16::ATTENTION_MASKED_KEY_GRAD_64_BF16,
             &masked_f16::ATTENTION_MASKED_KEY_GRAD_64_F16,
         ),
         grad(
             [128, 128],
-            [64, 32, 2],
+            [64, 32, 1],
             &masked_bf16::ATTENTION_MASKED_KEY_GRAD_128_BF16,
             &masked_f16::ATTENTION_MASKED_KEY_GRAD_128_F16,
         ),
@@ -317,13 +317,13 @@ pub(super) static MASKED: Tiles = Tiles {
         ),
         grad(
             [64, 64],
-            [64, 64, 0],
+            [128, 64, 0],
             &masked_bf16::ATTENTION_MASKED_QUERY_GRAD_64_BF16,
             &masked_f16::ATTENTION_MASKED_QUERY_GRAD_64_F16,
         ),
         grad(
             [128, 128],
-            [64, 32, 2],
+            [64, 32, 0],
             &masked_bf16::ATTENTION_MASKED_QUERY_GRAD_128_BF16,
             &masked_f16::ATTENTION_MASKED_QUERY_GRAD_128_F16,
         ),
