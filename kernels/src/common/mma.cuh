@@ -68,7 +68,7 @@ template <> __device__ __forceinline__ void mma<f16>(float (&c)[4], const u32 (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// C += A·B of one m16n8k8 step of tf32, whose operands `tf32` has rounded.
+// C += A·B of one m16n8k8 step of tf32, whose operands `tf32_pair` has rounded.
 __device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -76,10 +76,11 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// An f32, given by its bits, rounded to the 10 bits of fraction that tf32 keeps (to nearest, ties away from zero). The
-// tensor core itself would cut the rest off.
-__device__ __forceinline__ u32 tf32(u32 bits) {
-    u32 r;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(bits)));
-    return r;
+// Rounds two f32, given by their bits, to the 10 bits of fraction that tf32 keeps (to nearest, ties away from zero), as cvt.rna.tf32 does, if
+// both are numbers. Else it leaves them: what is multiplied by one of them has to be NaN for the other as well. The rest of the fraction is
+// anything, since the tensor core cuts it off. One test for two where the instruction makes one for each.
+__device__ __forceinline__ void tf32_pair(u32 &a, u32 &b) {
+    asm("{\n\t.reg .pred p;\n\tsetp.num.f32 p, %2, %3;\n\t@p add.u32 %0, %0, 4096;\n\t@p add.u32 %1, %1, 4096;\n\t}"
+        : "+r"(a), "+r"(b)
+        : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
 }

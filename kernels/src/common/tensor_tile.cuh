@@ -93,8 +93,10 @@ template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTil
             }
         }
         if constexpr (sizeof(T) == 4) {
-#pragma unroll
-            for (int q = 0; q < 4; ++q) r[q] = tf32(r[q]);
+            // Two of the same row or, RIGHT, column at a time: where either is NaN, all its results are.
+            constexpr int NEXT = RIGHT ? 1 : 2;
+            tf32_pair(r[0], r[NEXT]);
+            tf32_pair(r[3 - NEXT], r[3]);
         }
     }
 };
