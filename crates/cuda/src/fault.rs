@@ -51,7 +51,8 @@ impl Fault {
             0 => None,
             code::CTC_INPUT_LENGTH => Some(CtcParams::input_length_error(size, index, position)),
             code::CTC_TARGET_LENGTH => Some(CtcParams::target_length_error(size, index, position)),
-            code::CTC_LABEL => Some(CtcParams::label_error(size, size, index, position)),
+            // A label beyond the classes, which no blank is.
+            code::CTC_LABEL => Some(CtcParams::label_error(size, i64::MAX as u64, index, position)),
             code::CTC_BLANK => Some(CtcParams::label_error(size, index as u64, index, position)),
             other => Some(Error::IndexOutOfRange {
                 op: OPS.get(other as usize).copied().unwrap_or("a kernel"),
