@@ -66,7 +66,7 @@ pub(crate) fn find(tokens: &[AddedToken], text: &str) -> Vec<Part> {
         let here = |token: &&AddedToken| {
             !token.content.is_empty()
                 && rest.starts_with(&token.content)
-                && !(token.single_word && !alone(text, at..at + token.content.len()))
+                && (!token.single_word || alone(text, at..at + token.content.len()))
         };
         let found = match first[text.as_bytes()[at] as usize] {
             true => tokens.iter().filter(here).max_by_key(|token| token.content.len()),

@@ -41,6 +41,9 @@ struct Symbol {
     behind: Option<usize>,
 }
 
+/// A join that was found: its rank, the first symbol and the pair of tokens, which may have changed since.
+type Found = (u32, usize, (u32, u32));
+
 impl Bpe {
     /// The model of a vocabulary and the joins that were learned.
     ///
@@ -75,11 +78,10 @@ impl Bpe {
     /// # Errors
     /// A character without a token, where the model has none for unknown ones.
     pub(crate) fn encode(&self, word: &str) -> Result<Vec<Piece>> {
-        if self.options.ignore_merges {
-            if let Some(id) = self.vocabulary.id(word) {
-                let length = word.len();
-                return Ok(vec![Piece { id, length }]);
-            }
+        let whole = self.vocabulary.id(word).filter(|_| self.options.ignore_merges);
+        if let Some(id) = whole {
+            let length = word.len();
+            return Ok(vec![Piece { id, length }]);
         }
         let mut symbols = self.symbols(word)?;
         self.join(&mut symbols);
@@ -161,9 +163,8 @@ impl Bpe {
 
     /// Joins neighbours until none of them can be joined.
     fn join(&self, symbols: &mut [Symbol]) {
-        // What is found of joins: their rank, the first symbol and the pair of tokens, which may have changed since.
         let mut found = BinaryHeap::new();
-        let look = |symbols: &[Symbol], at: usize, found: &mut BinaryHeap<Reverse<(u32, usize, (u32, u32))>>| {
+        let look = |symbols: &[Symbol], at: usize, found: &mut BinaryHeap<Reverse<Found>>| {
             let Some(behind) = symbols[at].behind else { return };
             let pair = (symbols[at].piece.id, symbols[behind].piece.id);
             if let Some(&(rank, _)) = self.joins.get(&pair) {

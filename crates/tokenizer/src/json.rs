@@ -70,14 +70,13 @@ fn part<T: DeserializeOwned>(value: Value, part: &'static str, supported: &'stat
     if value.is_null() {
         return Ok(None);
     }
-    if let Some(kind) = value["type"].as_str() {
-        if !supported.split(", ").any(|known| known == kind) {
-            return Err(TokenizerError::Unsupported {
-                part,
-                kind: kind.to_string(),
-                supported,
-            });
-        }
+    let unsupported = |kind: &&str| !supported.split(", ").any(|known| known == *kind);
+    if let Some(kind) = value["type"].as_str().filter(unsupported) {
+        return Err(TokenizerError::Unsupported {
+            part,
+            kind: kind.to_string(),
+            supported,
+        });
     }
     // Inside of a sequence there can be another type.
     serde_json::from_value(value)

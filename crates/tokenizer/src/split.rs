@@ -85,13 +85,17 @@ impl PreTokenizer {
                 false => run(rest, |c| !is_word(c) && !c.is_whitespace()),
             }),
             PreTokenizer::WhitespaceSplit => words(text, |rest, _| run(rest, |c| !c.is_whitespace())),
-            PreTokenizer::Sequence { pretokenizers } => pretokenizers.iter().fold(vec![0..text.len()], |words, one| {
-                let split = |word: Range<usize>| {
-                    let inner = one.split(&text[word.clone()]);
-                    inner.into_iter().map(move |r| word.start + r.start..word.start + r.end)
-                };
-                words.into_iter().flat_map(split).collect()
-            }),
+            PreTokenizer::Sequence { pretokenizers } => {
+                let mut words: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();
+                for one in pretokenizers {
+                    let split = |word: &Range<usize>| {
+                        let (start, inner) = (word.start, one.split(&text[word.clone()]));
+                        inner.into_iter().map(move |r| start + r.start..start + r.end)
+                    };
+                    words = words.iter().flat_map(split).collect();
+                }
+                words
+            }
         }
     }
 }
