@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 /// tabs. Paths are relative to the folder of the file.
 ///
 /// # Errors
-/// [`AudioError::Io`], [`AudioError::Column`], [`AudioError::Line`] for a line of another number of columns or an empty path,
-/// [`AudioError::NoUtterances`].
+/// [`AudioError::Io`](crate::AudioError::Io), [`AudioError::Column`](crate::AudioError::Column),
+/// [`AudioError::Line`](crate::AudioError::Line) for a line of another number of columns or an empty path,
+/// [`AudioError::NoUtterances`](crate::AudioError::NoUtterances).
 pub fn read_manifest(path: impl AsRef<Path>) -> Result<Vec<Utterance>> {
     let path = path.as_ref();
     let table = Table::read(path)?;
