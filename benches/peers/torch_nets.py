@@ -174,7 +174,7 @@ class Gpt(nn.Module):
     def next_at(self, ids, caches, at):
         """The same of one token at the position in the tensor `at`."""
         x = self.wte(ids) + self.wpe[at]
-        mask = torch.arange(len(self.wpe)) <= at
+        mask = (torch.arange(len(self.wpe)) <= at)[None]
         for block, cache in zip(self.h, caches):
             x = block.next(x, cache, at, mask)
         return self.lm_head(self.ln_f(x[:, -1]))

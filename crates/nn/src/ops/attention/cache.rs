@@ -54,7 +54,7 @@ impl<B: Backend> Tensor<B> {
     /// let last = qkv.narrow(1, 4, 1)?.self_attention_cached(2, &mut cache)?;
     /// assert_eq!(cache.len(), 5);
     /// let whole = qkv.self_attention(2, true)?.narrow(1, 4, 1)?;
-    /// assert!(last.sub(&whole)?.abs()?.max()?.item()? < 1e-6);
+    /// assert!(last.sub(&whole)?.abs()?.max(&[], false)?.item()? < 1e-6);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     ///
