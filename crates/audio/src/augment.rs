@@ -59,7 +59,7 @@ impl SpecAugment {
     }
 }
 
-/// What a mask covers of `size` places, in f32 as `torchaudio.functional.mask_along_axis`.
+/// The range of `size` places that a mask covers, in f32 as `torchaudio.functional.mask_along_axis`.
 fn mask_range(size: usize, param: usize, u: [f32; 2]) -> Range<usize> {
     let length = u[0] * param as f32;
     // Towards zero, and negative only if a mask is longer than the axis.

@@ -46,7 +46,7 @@ pub struct BeamSearch {
     pub blank: usize,
     /// The weight of the language model.
     pub lm_weight: f64,
-    /// What each label adds to the score: a language model alone prefers few labels.
+    /// The bonus that each label adds to the score: a language model alone prefers few labels.
     pub label_bonus: f64,
 }
 
@@ -69,7 +69,7 @@ pub struct Hypothesis {
     pub labels: Vec<usize>,
     /// The logarithm of the probability of the alignments that were followed.
     pub log_prob: f64,
-    /// What it was ranked by.
+    /// The score that it was ranked by: a logarithm, larger for better ones.
     pub score: f64,
 }
 

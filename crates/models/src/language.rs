@@ -3,7 +3,7 @@
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::{Indices, KeyValueCache, Module, Tensor, no_grad, trace};
 
-/// What a language model remembers of the tokens that it has read: keys and values of every layer (the `past_key_values` of
+/// The memory that a language model has of the tokens it has read: keys and values of every layer (the `past_key_values` of
 /// Hugging Face's transformers).
 #[derive(Clone, Debug)]
 pub struct TextCache<B: Backend> {

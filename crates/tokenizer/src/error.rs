@@ -23,6 +23,14 @@ pub enum TokenizerError {
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The text of a file is no tokenizer.
+    #[error("{}: {source}", shown_path(path))]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of its text.
+        source: Box<TokenizerError>,
+    },
     /// The text is no JSON, or not of the layout of a `tokenizer.json`.
     #[error("no tokenizer.json: {0}; a file that `save` of Hugging Face's tokenizers wrote is expected")]
     Json(#[from] serde_json::Error),

@@ -5,10 +5,11 @@ use crate::bpe::{Bpe, BpeOptions};
 use crate::vocabulary::Vocabulary;
 use crate::wordpiece::WordPiece;
 use crate::{Model, Result, Tokenizer, TokenizerError, decode, normalize, post, split};
-use kiln_files::write_atomic;
+use kiln_files::{open_regular, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::io::Read;
 use std::path::Path;
 
 /// The parts of a file. Those that change nothing of what is supported are left out.
@@ -231,12 +232,18 @@ impl Tokenizer {
     /// A file that cannot be read, that is none of Hugging Face's tokenizers, or with parts that are not supported.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| TokenizerError::Io {
+        let mut text = String::new();
+        open_regular(path)
+            .and_then(|(mut file, _)| file.read_to_string(&mut text))
+            .map_err(|source| TokenizerError::Io {
+                path: path.to_path_buf(),
+                action: "read",
+                source,
+            })?;
+        Self::from_json(&text).map_err(|source| TokenizerError::InFile {
             path: path.to_path_buf(),
-            action: "read",
-            source,
-        })?;
-        Self::from_json(&text)
+            source: Box::new(source),
+        })
     }
 
     /// Reads the text of a `tokenizer.json`.

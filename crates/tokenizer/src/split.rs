@@ -24,7 +24,7 @@ pub enum PreTokenizer {
     Bert,
     /// Words and runs of signs, without the spaces between them: `\w+|[^\w\s]+`.
     Whitespace,
-    /// What stands between spaces.
+    /// Words are the runs of characters between spaces.
     WhitespaceSplit,
     /// One after the other.
     Sequence {

@@ -116,7 +116,7 @@ impl Tokenizer {
         }
         let pre = PreTokenizer::byte_level();
         let alphabet: Vec<char> = (0..=255).map(char_of).collect();
-        let words = counted(texts, &options.special_tokens, None, &pre)?;
+        let words = counted(texts, &options.special_tokens, None, &pre);
         let (vocabulary, merges) = learn(&words, options, &alphabet, "");
         let added = special(&vocabulary, options);
         let model = Model::Bpe(Bpe::new(vocabulary, merges, BpeOptions::default())?);
@@ -141,7 +141,7 @@ impl Tokenizer {
                 .to_vec();
         }
         let (normalizer, pre) = (Normalizer::bert_uncased(), PreTokenizer::Bert);
-        let words = counted(texts, &options.special_tokens, Some(&normalizer), &pre)?;
+        let words = counted(texts, &options.special_tokens, Some(&normalizer), &pre);
         let (vocabulary, _) = learn(&words, &options, &[], "##");
         let added = special(&vocabulary, &options);
         let named = |token: &str| match vocabulary.id(token) {
@@ -295,8 +295,11 @@ impl Tokenizer {
         if skip_special && self.added.iter().any(skipped) {
             return Ok(None);
         }
-        let size = self.vocabulary();
-        self.token(id).map(Some).ok_or(TokenizerError::UnknownId { id, size })
+        let unknown = || TokenizerError::UnknownId {
+            id,
+            size: self.vocabulary(),
+        };
+        self.token(id).map(Some).ok_or_else(unknown)
     }
 }
 
@@ -334,7 +337,7 @@ fn counted<T: AsRef<str>>(
     special_tokens: &[String],
     normalizer: Option<&Normalizer>,
     pre: &PreTokenizer,
-) -> Result<BTreeMap<String, u64>> {
+) -> BTreeMap<String, u64> {
     let special: Vec<AddedToken> = special_tokens
         .iter()
         .map(|token| AddedToken::special(0, token))
@@ -365,7 +368,7 @@ fn counted<T: AsRef<str>>(
             }
         }
     }
-    Ok(words)
+    words
 }
 
 /// The special tokens with their ids.

@@ -165,13 +165,23 @@ fn files_that_are_none_are_refused_by_name() {
     assert!(matches!(Tokenizer::from_json("{}"), Err(TokenizerError::Json(_))));
     let missing = Tokenizer::open("nowhere/tokenizer.json").unwrap_err().to_string();
     assert!(missing.contains("nowhere"), "{missing}");
+    // A file is named whatever is wrong with it, and what is no regular file is not waited for.
+    let dir = tempfile::tempdir().unwrap();
+    let broken = dir.path().join("broken.json");
+    std::fs::write(&broken, "{}").unwrap();
+    for (path, parts) in [
+        (&*broken, ["broken.json", "model"]),
+        (dir.path(), ["folder", "regular file"]),
+    ] {
+        let message = Tokenizer::open(path).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
     let tokenizer = Tokenizer::from_json(text).unwrap();
     assert!(matches!(
         tokenizer.decode(&[300], true),
         Err(TokenizerError::UnknownId { id: 300, .. })
     ));
     // A saved file is the tokenizer.
-    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokenizer.json");
     tokenizer.save(&path).unwrap();
     assert_eq!(

@@ -36,7 +36,7 @@ impl NetRow {
         format!("{kind}/{}-b{}/{what}", self.name, self.batch)
     }
 
-    /// What a repetition makes: how many of them, and the word for them.
+    /// The number of things that a repetition makes, and the word for them: 128 tokens, 32 images.
     pub(super) fn made(&self) -> (f64, &'static str) {
         match (self.pass, self.name) {
             (Pass::Generate, _) => ((self.batch * GENERATED) as f64, "tokens"),

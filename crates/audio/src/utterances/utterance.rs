@@ -1,4 +1,4 @@
-//! What a list has of each file.
+//! A recording of a list, with its text.
 
 use crate::{AudioError, Result};
 use std::path::{Path, PathBuf};

@@ -106,7 +106,7 @@ impl<B: Backend> SavedInput<B> {
         }
     }
 
-    /// What can make the input again, unless it was kept or has been computed again.
+    /// The values from which the input can be computed again; `None` if it was kept, or if that was done.
     pub(crate) fn absent(&self) -> Option<Arc<Saved<B>>> {
         match self {
             SavedInput::Kept(_) | SavedInput::Cast(..) => None,

@@ -15,7 +15,7 @@ use kiln_core::ops::{
 
 const OP: &str = "recurrent";
 
-/// What a direction of a recurrent layer is made of, besides the products of its inputs.
+/// The operands of a direction of a recurrent layer, besides the products of its inputs.
 ///
 /// See the example of [`Tensor::recurrent`].
 #[derive(Clone, Copy)]

@@ -36,7 +36,7 @@ impl<B: Backend> Reader<B> {
         Reader::new(node)
     }
 
-    /// What can make the output again, unless it has been computed again or was kept for several readers.
+    /// The values from which the output can be computed again; `None` if that was done, or if it was kept for several readers.
     pub(crate) fn absent(&self) -> Option<Arc<Saved<B>>> {
         match self.0.again().value {
             Some(_) => None,

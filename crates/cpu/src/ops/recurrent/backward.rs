@@ -8,7 +8,7 @@ use crate::scalar::Scalar;
 use kiln_core::Result;
 use ndarray::ArrayViewMut3;
 
-/// What the gradient reads.
+/// The arrays that the gradient reads.
 pub(super) struct Given<'a, A> {
     pub(super) w: &'a [A],
     pub(super) kept: &'a [A],
@@ -16,7 +16,7 @@ pub(super) struct Given<'a, A> {
     pub(super) g: &'a [A],
 }
 
-/// What it writes; `dr` and `dc0` are empty where the cell has none.
+/// The arrays that the gradient writes; `dr` and `dc0` are empty where the cell has none.
 pub(super) struct Grads<'a, A> {
     pub(super) dx: &'a mut [A],
     pub(super) dr: &'a mut [A],

@@ -19,7 +19,7 @@ pub(super) struct Step<'a, A> {
     pub(super) products: &'a [A],
 }
 
-/// What the gradient of a step reads.
+/// The values that the gradient of a step reads.
 pub(super) struct Back<'a, A> {
     /// The gradient of the state as a result of the layer.
     pub(super) g: &'a [A],

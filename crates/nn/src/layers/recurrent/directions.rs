@@ -27,7 +27,8 @@ pub struct RecurrentState<B: Backend> {
     pub c: Option<Tensor<B>>,
 }
 
-/// What [`Rnn`](crate::layers::Rnn), [`Lstm`](crate::layers::Lstm) and [`Gru`](crate::layers::Gru) are: one or several recurrent layers, each with one direction or two, under PyTorch's names of
+/// One or several recurrent layers, each with one direction or two: [`Rnn`](crate::layers::Rnn), [`Lstm`](crate::layers::Lstm) or
+/// [`Gru`](crate::layers::Gru), by the kind of their cell. They have PyTorch's names of
 /// parameters (`weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, of a projection `weight_hr_l0`, of the reverse direction with
 /// `_reverse` behind it).
 ///
