@@ -148,9 +148,11 @@ mod tests {
     #[test]
     fn every_net_has_pytorchs_parameters_and_learns() {
         for net in NETS {
-            let (parameters, losses) = (net.train)(3).unwrap();
+            let (parameters, losses) = (net.train)(10).unwrap();
             assert_eq!(parameters, net.parameters, "{}", net.name);
-            assert!(losses[2] < losses[0], "{}: {losses:?}", net.name);
+            // Dropout's losses rise and fall on their way down.
+            let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
+            assert!(least < 0.97 * losses[0], "{}: {losses:?}", net.name);
         }
     }
 
