@@ -94,6 +94,7 @@ Examples:
   kiln train lenet --synthetic              no dataset at hand: see whether everything works
   kiln train resnet18 --data cifar-10-batches-bin --epochs 30
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
+  kiln train gpt-mini --data moby-dick.txt.gz --tokenizer bpe:1024
   kiln train lenet --data photos            a folder of images for each class
   kiln train mlp --data houses.csv --target price    predicts a column from the others
   kiln train mnist-cnn --json | jq .valid.accuracy
@@ -107,7 +108,7 @@ Examples:
 Everything a run writes goes into its folder: best.safetensors (best validation: the highest accuracy, of text and of
 a vae the lowest loss, of a GAN the lowest Fréchet distance),
 last.safetensors, averaged.safetensors (with --ema or --swa), history.jsonl (one line an epoch), history.csv (the same for
-spreadsheets), config.json (all settings), summary.json (how it ended, and on which machine) and checkpoints; .kiln.lock is
+spreadsheets), config.json (all settings), tokenizer.json (of a text by --tokenizer), summary.json (how it ended, and on which machine) and checkpoints; .kiln.lock is
 there while the run goes on, and keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s,
 saves last.safetensors and a checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same
 weights, bit for bit, on any number of threads.
@@ -123,7 +124,7 @@ A file of settings (--config) has the names of the flags, in tables; those of th
   model = \"lenet\"      epochs, batch, valid_batch, clip_norm, accumulate, precision, freeze, recompute, recompute_activations,
                          log_grad_norm, ema, swa, overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers,
                          data_on_device, no_capture, out, tensorboard, report, log_every
-  [data]               path, format, target, synthetic, skip_bad
+  [data]               path, format, target, tokenizer, synthetic, skip_bad
   [optimizer]          name, lr, schedule, lr_for, decay_for, and the options of the optimizer: momentum, betas = [0.5, 0.999], eps, …
   [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several
   [device]             name, threads, memory, exact

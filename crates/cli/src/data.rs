@@ -3,14 +3,16 @@
 use crate::config::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::{counted, thousands};
+use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{
     BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes,
-    Subset, Transform,
+    Subset, TokenizerChoice, Tokens, Transform,
 };
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model};
 use kiln_nn::Tensor;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A training set and the set held back from it.
@@ -45,6 +47,11 @@ impl Data {
         Ok(self)
     }
 
+    /// The tokens of a text; `None` for other data.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        self.train.tokens()
+    }
+
     /// The sizes of a network for it.
     pub(crate) fn sizes(&self) -> Sizes {
         self.facts.sizes()
@@ -64,11 +71,18 @@ pub(crate) fn skipped(data: &Shared) -> u64 {
 
 /// Reads the dataset of `model` that the command line asks for.
 pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
+    load_again(model, args, seed, None)
+}
+
+/// As [`load`], for a run that goes on, which has the tokenizer that it began with in the file `tokenizer`.
+pub(crate) fn load_again(model: Model, args: &DataArgs, seed: u64, tokenizer: Option<PathBuf>) -> Result<Data> {
+    let tokenizer = tokenizer.map(TokenizerChoice::File);
+    let tokenizer = tokenizer.as_ref().or(args.tokenizer.as_ref());
     let (source, opened) = match args.synthetic {
         Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
         None => {
             let kind = kind(model, args)?;
-            let opened = (kind.card().open)(&request(model, args, kind, None)?)?;
+            let opened = (kind.card().open)(&request(model, args, kind, tokenizer, None)?)?;
             (Source::Files(kind, args), opened)
         }
     };
@@ -94,14 +108,28 @@ pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
 }
 
 /// Reads the part of that dataset that is held back from training, and describes it. Files of the training part need not
-/// exist. `facts` are those of the trained model.
-pub(crate) fn load_test(model: Model, args: &DataArgs, seed: u64, facts: &Facts) -> Result<(Shared, String)> {
+/// exist. `facts` are those of the trained model, whose weights are at `weights`.
+pub(crate) fn load_test(
+    model: Model,
+    args: &DataArgs,
+    seed: u64,
+    facts: &Facts,
+    weights: &Path,
+) -> Result<(Shared, String)> {
     let (source, test) = match args.synthetic {
         Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?.test),
         None => {
             let kind = kind(model, args)?;
             let known = (!facts.is_empty()).then_some(facts);
-            let test = (kind.card().held_back)(&request(model, args, kind, known)?)?;
+            let own = facts
+                .tokens()
+                .map(|_| TokenizerChoice::File(weights::tokenizer_file(weights)));
+            let tokenizer = match &args.tokenizer {
+                Some(TokenizerChoice::File(_)) | None => args.tokenizer.as_ref().or(own.as_ref()),
+                // What was learned from the text is in the folder of the run.
+                learned => own.as_ref().or(learned.as_ref()),
+            };
+            let test = (kind.card().held_back)(&request(model, args, kind, tokenizer, known)?)?;
             (Source::Files(kind, args), test)
         }
     };
@@ -180,8 +208,19 @@ pub(crate) fn example(card: &DatasetCard) -> String {
 }
 
 /// The files of a dataset, which have to be named unless it ships with kiln.
-fn request<'a>(model: Model, args: &'a DataArgs, kind: DataKind, facts: Option<&'a Facts>) -> Result<Request<'a>> {
+fn request<'a>(
+    model: Model,
+    args: &'a DataArgs,
+    kind: DataKind,
+    tokenizer: Option<&'a TokenizerChoice>,
+    facts: Option<&'a Facts>,
+) -> Result<Request<'a>> {
     let card = kind.card();
+    if tokenizer.is_some() && !card.facts.contains(&Facts::VOCABULARY) {
+        return Err(
+            Error::usage(format!("{} has no texts to cut into tokens", card.title)).help("leave --tokenizer out")
+        );
+    }
     if args.path.is_none() && card.ships.is_none() {
         return Err(
             Error::usage(format!("{model} needs {}, which kiln does not ship", card.title)).help(format!(
@@ -207,6 +246,7 @@ fn request<'a>(model: Model, args: &'a DataArgs, kind: DataKind, facts: Option<&
         path: args.path.as_deref(),
         shape: model.input().shape,
         target: args.target.as_deref(),
+        tokenizer,
         bad: match args.skip_bad.unwrap_or_default() {
             true => BadRecords::Skip,
             false => BadRecords::Refuse,

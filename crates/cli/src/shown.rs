@@ -7,7 +7,7 @@ use kiln_train::{StepInfo, Values};
 /// A value as text: `97.60 %`, `1.4500 nats/character`.
 pub(crate) fn text(shown: &Shown, value: f64) -> String {
     match shown.form {
-        Form::Number => format!("{value:.4}"),
+        Form::Number | Form::Along(_) => format!("{value:.4}"),
         Form::Unit(unit) => format!("{value:.4} {unit}"),
         Form::Percent => percent(value),
         Form::ExpOf(_) => format!("{value:.3}"),

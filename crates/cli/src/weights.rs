@@ -3,7 +3,7 @@
 use crate::args::WeightsArgs;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
-use kiln_data::{DataKind, Fact, Facts};
+use kiln_data::{DataKind, Fact, Facts, Tokens};
 use kiln_files::{open_regular, shown, shown_path};
 use kiln_models::{Model, Net};
 use kiln_nn::Module;
@@ -36,6 +36,32 @@ pub(crate) struct Saved<B: Backend> {
     pub(crate) data: DataKind,
     /// Facts about the data that it was trained on.
     pub(crate) facts: Facts,
+}
+
+impl<B: Backend> Saved<B> {
+    /// The tokens of the text that it was trained on, of which a tokenizer is read from the file beside the weights; `None` for
+    /// networks of other data.
+    pub(crate) fn tokens(&self) -> Result<Option<Tokens>> {
+        if !self.facts.has(Facts::VOCABULARY) {
+            return Ok(None);
+        }
+        let read = Tokens::of_facts(&self.facts, &tokenizer_file(&self.path));
+        read.map(Some).map_err(|e| {
+            Error::from(e)
+                .context(format!("the tokens of {}", shown_path(&self.path)))
+                .help(format!(
+                    "{TOKENIZER} lies in the folder of the run that trained it; keep the two files together"
+                ))
+        })
+    }
+}
+
+/// The tokenizer in the folder of a run on the tokens of a text.
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
+
+/// The tokenizer of the network whose weights are at `path`.
+pub(crate) fn tokenizer_file(path: &Path) -> PathBuf {
+    path.with_file_name(TOKENIZER)
 }
 
 /// Reads the weights and builds the model that they belong to.

@@ -1,7 +1,7 @@
 //! Random access to samples.
 
 use crate::error::reserve;
-use crate::{DataError, Result, Skipped};
+use crate::{DataError, Result, Skipped, Tokens};
 use kiln_core::Shape;
 use kiln_core::philox::Key;
 use std::path::Path;
@@ -63,6 +63,16 @@ pub trait Dataset: Send + Sync {
     fn source(&self) -> Option<&Path> {
         None
     }
+
+    /// The tokens that its texts are cut into; `None` for other data.
+    fn tokens(&self) -> Option<&Tokens> {
+        None
+    }
+
+    /// The mean number of characters of its texts for each token; `None` for other data.
+    fn characters_per_token(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// Forwards every method to the dataset behind the pointer.
@@ -89,6 +99,12 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
     fn source(&self) -> Option<&Path> {
         (**self).source()
+    }
+    fn tokens(&self) -> Option<&Tokens> {
+        (**self).tokens()
+    }
+    fn characters_per_token(&self) -> Option<f64> {
+        (**self).characters_per_token()
     }
 }
 
@@ -183,6 +199,12 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
     fn source(&self) -> Option<&Path> {
         self.dataset.source()
+    }
+    fn tokens(&self) -> Option<&Tokens> {
+        self.dataset.tokens()
+    }
+    fn characters_per_token(&self) -> Option<f64> {
+        self.dataset.characters_per_token()
     }
 }
 

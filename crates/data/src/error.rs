@@ -261,6 +261,31 @@ pub enum DataError {
         /// The error itself.
         source: Box<DataError>,
     },
+    /// A tokenizer that cannot be read or learned, or a text that it has no tokens for.
+    #[error(transparent)]
+    Tokenizer(Box<kiln_tokenizer::TokenizerError>),
+    /// A character that the vocabulary of a trained network does not have.
+    #[error("there is no token for the character `{}`; {known} characters are known", character.escape_debug())]
+    UnknownCharacter {
+        /// The character.
+        character: char,
+        /// The number of those that are known.
+        known: usize,
+    },
+    /// A `tokenizer.json` that is another than that of the trained network.
+    #[error(
+        "{}: a tokenizer of {found} tokens, but not that of the network, which has {expected}; \
+         it is the tokenizer.json in the folder of its run",
+        shown_path(path)
+    )]
+    OtherTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// Its number of tokens.
+        found: usize,
+        /// That of the network's tokenizer.
+        expected: usize,
+    },
     /// A tensor error: a shape that overflows, or an error of the device.
     #[error(transparent)]
     Tensor(Box<kiln_core::Error>),

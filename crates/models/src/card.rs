@@ -14,6 +14,8 @@ pub enum Form {
     Percent,
     /// The exponential of the value of this name, which is what is measured.
     ExpOf(&'static str),
+    /// A number that is measured in validation and is smallest, or largest, with the value of this name.
+    Along(&'static str),
 }
 
 /// A measured value as users see it.
@@ -67,12 +69,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// The monitored value, and those that are computed from it.
+    /// The monitored value, those that are computed from it, and those that go along with it.
     pub fn monitored(&self) -> impl Iterator<Item = &'static Shown> {
         let name = self.monitor.0;
         self.values
             .iter()
-            .filter(move |shown| shown.name == name || shown.form == Form::ExpOf(name))
+            .filter(move |shown| shown.name == name || [Form::ExpOf(name), Form::Along(name)].contains(&shown.form))
     }
 
     /// The values that are computed from others.
@@ -82,6 +84,8 @@ impl Card {
 
     /// The name of the metric of its results: `accuracy`, `perplexity`.
     pub fn metric(&self) -> &'static str {
-        self.monitored().last().map_or(self.monitor.0, |shown| shown.name)
+        let computed = |shown: &&Shown| !matches!(shown.form, Form::Along(_));
+        let last = self.monitored().filter(computed).last();
+        last.map_or(self.monitor.0, |shown| shown.name)
     }
 }

@@ -10,7 +10,7 @@ use kiln_nn::{Activation, Indices, Init, KeyValueCache, Layer, Module, Param, Sc
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
-    description: "a GPT of six layers that writes text, character by character",
+    description: "a GPT of six layers that writes text, by characters or by the tokens of --tokenizer",
     input: Input::tokens(&[GptConfig::MINI.context]),
     output: OutputKind::Characters(GptConfig::MINI.vocabulary),
     values: text::VALUES,

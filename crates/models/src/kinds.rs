@@ -18,7 +18,7 @@ impl Input {
         Input { kind: &IMAGES, shape }
     }
 
-    /// Windows of this many characters, as i32 numbers.
+    /// Windows of this many tokens, as i32 numbers.
     pub const fn tokens(length: &'static [usize; 1]) -> Self {
         Input {
             kind: &WINDOWS,
@@ -91,7 +91,7 @@ pub(crate) struct NetSizes {
 pub enum OutputKind {
     /// Logits of this many classes.
     Classes(usize),
-    /// Logits of the next of this many characters; a network for a text has as many as the text.
+    /// Logits of the next of this many characters; a network for a text has as many as the text has, or its tokenizer.
     Characters(usize),
     /// Logits of this many tokens, or of as many as the data has if these are more. The characters of a text are tokens until a text
     /// is read by another vocabulary.
@@ -126,7 +126,7 @@ impl std::fmt::Display for OutputKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             OutputKind::Classes(n) => write!(f, "{n} classes"),
-            OutputKind::Characters(n) => write!(f, "{n} characters, or those of the text"),
+            OutputKind::Characters(n) => write!(f, "{n} characters, or the tokens of the text"),
             OutputKind::Tokens(n) => write!(f, "{n} tokens"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),

@@ -1,12 +1,13 @@
 //! The table of networks, one row for each.
 
 use crate::steps::{self, Steps};
-use crate::twin;
 use crate::{Card, Input, Net, NetSizes, OutputKind, Recipe};
+use crate::{text, twin};
 use kiln_core::{Backend, Result};
-use kiln_data::{Compose, Sizes};
+use kiln_data::{Compose, Facts, Sizes};
 use kiln_nn::Init;
 use kiln_train::Twin;
+use std::sync::OnceLock;
 
 /// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `task`.
 macro_rules! registry {
@@ -124,6 +125,22 @@ impl Model {
                 (OutputKind::Tokens(own), Some(of_data)) => own.max(of_data),
                 (_, of_data) => of_data.unwrap_or(self.outputs()),
             },
+        }
+    }
+
+    /// The card of the network for data of these facts: for a text of the tokens of a tokenizer losses are of tokens.
+    pub fn card_for(self, facts: &Facts) -> &'static Card {
+        let of_tokens = |model: &Model| match model.card().values == text::VALUES {
+            true => Card {
+                values: text::VALUES_OF_TOKENS,
+                ..*model.card()
+            },
+            false => *model.card(),
+        };
+        static OF_TOKENS: OnceLock<Vec<Card>> = OnceLock::new();
+        match facts.tokens() {
+            Some(_) => &OF_TOKENS.get_or_init(|| Model::ALL.iter().map(of_tokens).collect())[self as usize],
+            None => self.card(),
         }
     }
 

@@ -1,18 +1,29 @@
-//! The task of language models: the next character at every position of a window of text.
+//! The task of language models: the next token, a character or that of a tokenizer, at every position of a window of text.
 
 use crate::language::LanguageModel;
 use crate::task::{self, Phase, Views};
 use crate::{Form, Shown};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::{Batch, DataError, Loader, Sample};
-use kiln_train::Output;
+use kiln_train::{BitsPerCharacter, Output};
 use ndarray::Array2;
 
 /// The measured values that are shown. Perplexity is computed from the mean loss.
 pub(crate) const VALUES: &[Shown] = &[
     Shown::new("loss", Form::Unit("nats/character")),
     Shown::new("perplexity", Form::ExpOf("loss")),
+    BITS,
 ];
+
+/// Those of a text of the tokens of a tokenizer.
+pub(crate) const VALUES_OF_TOKENS: &[Shown] = &[
+    Shown::new("loss", Form::Unit("nats/token")),
+    Shown::new("perplexity", Form::ExpOf("loss")),
+    BITS,
+];
+
+/// What compares models of other tokens, of the same text.
+const BITS: Shown = Shown::labelled("bits_per_character", "bits/character", Form::Along("loss"));
 
 /// The best weights have the smallest loss.
 pub(crate) const MONITOR: (&str, bool) = ("loss", false);
@@ -20,7 +31,7 @@ pub(crate) const MONITOR: (&str, bool) = ("loss", false);
 /// A batch of windows of text.
 #[derive(Batch)]
 pub(crate) struct Windows {
-    /// The numbers of the characters, `[N, T + 1]`: the first `T` are the input, the last `T` are to be predicted.
+    /// The numbers of the tokens, `[N, T + 1]`: the first `T` are the input, the last `T` are to be predicted.
     pub(crate) ids: Array2<i32>,
 }
 
@@ -56,6 +67,13 @@ fn step<B: Backend>(net: &Box<dyn LanguageModel<B>>, batch: &WindowsOn<B>) -> Re
     Ok(Output::new(net.loss(&of(0)?, &of(1)?)?))
 }
 
+/// The measurements of validation.
+#[allow(clippy::borrowed_box, reason = "the network is a box")]
+fn measure<B: Backend>(net: &Box<dyn LanguageModel<B>>, batch: &WindowsOn<B>) -> Result<Output<B>> {
+    let windows = batch.ids.shape().dims().first().copied().unwrap_or(0);
+    BitsPerCharacter::nats(step(net, batch)?, windows)
+}
+
 /// The network with its task.
 pub(crate) fn task<B: Backend>(net: impl LanguageModel<B> + 'static) -> Task<B> {
     task::Task {
@@ -67,12 +85,15 @@ pub(crate) fn task<B: Backend>(net: impl LanguageModel<B> + 'static) -> Task<B> 
             step: step::<B>,
             trains: |_| true,
         }],
-        measure: step::<B>,
+        measure: measure::<B>,
         forward: |net, batch| {
             let length = batch.ids.shape().dims().get(1).map_or(0, |t| t.saturating_sub(1));
             net.forward(&batch.ids.narrow(1, 0, length)?)
         },
-        metrics: |_| Ok(Vec::new()),
+        metrics: |held_back| {
+            let characters = held_back.characters_per_token().into_iter();
+            Ok(characters.map(|n| Box::new(BitsPerCharacter::new(n)) as _).collect())
+        },
         views: Views {
             write: Some(|net| &**net),
             ..Views::default()

@@ -248,6 +248,7 @@ fn every_recipe_fits_its_network() {
     // Other numbers of classes, and none.
     let sizes = |outputs| Sizes {
         features: None,
+        vocabulary: None,
         outputs: Some(outputs),
     };
     for model in [Model::MnistCnn, Model::Lenet, Model::Mlp] {

@@ -103,10 +103,11 @@ Examples:
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
   kiln generate runs/gpt-mini-0 --top-p 0.9 --repetition-penalty 1.2
-  kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
+  kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest token
   kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
 
-The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
+The tokens that a model knows are those of the text it was trained on: its characters, which config.json in the run's folder lists, or
+the tokens of tokenizer.json there.")]
 pub(crate) struct GenerateArgs {
     /// Folder of a run for its best weights, or a weights file beside its config.json
     #[arg(value_name = "RUN_FOLDER")]
@@ -116,23 +117,23 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
 
-    /// Characters to write
+    /// Tokens to write: characters, or those of the run's tokenizer
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tokens: u32,
 
-    /// Divisor of the logits: below 1 probable characters become more probable; 0 always takes the most probable one
+    /// Divisor of the logits: below 1 probable tokens become more probable; 0 always takes the most probable one
     #[arg(long, value_name = "T", default_value = "1.0", allow_negative_numbers = true)]
     pub(crate) temperature: Rate,
 
-    /// Draw only among the K most probable characters
+    /// Draw only among the K most probable tokens
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top_k: Option<u32>,
 
-    /// Draw only among the most probable characters that together have probability P
+    /// Draw only among the most probable tokens that together have probability P
     #[arg(long, value_name = "P")]
     pub(crate) top_p: Option<Share>,
 
-    /// Divide the logits of characters that the text has already by R: above 1 they become less probable
+    /// Divide the logits of tokens that the text has already by R: above 1 they become less probable
     #[arg(long, value_name = "R")]
     pub(crate) repetition_penalty: Option<Positive>,
 

@@ -10,7 +10,7 @@ use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
 use kiln_files::shown_path;
-use kiln_models::{Batches, Model, Net, OutputKind};
+use kiln_models::{Batches, Card, Model, Net, OutputKind};
 use kiln_nn::Module;
 use kiln_train::{Confusion, ConfusionMatrix, Evaluation, Metric, TopK};
 use serde_json::json;
@@ -23,6 +23,7 @@ struct Measured {
     chosen: Option<String>,
     weights: PathBuf,
     model: Model,
+    card: &'static Card,
     description: String,
     skipped: u64,
     evaluation: Evaluation,
@@ -46,7 +47,7 @@ impl Task for Eval<'_> {
             facts,
             ..
         } = weights::load(&args.weights, backend)?;
-        let (data, description) = data::load_test(model, &args.data, args.seed, &facts)?;
+        let (data, description) = data::load_test(model, &args.data, args.seed, &facts, &path)?;
         let batches = || data::in_order(model, data.clone(), args.batch as usize, 0);
         let names = data::class_names(model, &*data);
         let mut measured = net.metrics(&*data)?;
@@ -65,6 +66,7 @@ impl Task for Eval<'_> {
             chosen: self.1,
             weights: path,
             model,
+            card: model.card_for(&facts),
             description,
             skipped: data::skipped(&data),
             evaluation,
@@ -110,7 +112,7 @@ fn announce(args: &EvalArgs, measured: &Measured) {
 }
 
 fn show(args: &EvalArgs, measured: &Measured) {
-    let card = measured.model.card();
+    let card = measured.card;
     let values = &measured.evaluation.values;
     let rows: Option<Vec<Vec<u64>>> = measured
         .confusion

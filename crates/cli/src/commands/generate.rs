@@ -7,7 +7,7 @@ use crate::output::{self, counted, line};
 use crate::picture::Picture;
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
-use kiln_data::{Facts, Vocabulary};
+use kiln_data::{DataError, Tokens};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Generator, LanguageModel, Model, Net, OutputKind, Sampler};
 use kiln_nn::no_grad;
@@ -21,13 +21,8 @@ impl Task for Generate<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<()> {
         let args = self.0;
-        let Saved {
-            path,
-            model,
-            net,
-            facts,
-            ..
-        } = weights::load(&args.weights(), backend)?;
+        let saved = weights::load(&args.weights(), backend)?;
+        let Saved { path, model, net, .. } = &saved;
         if model.card().output == OutputKind::Images {
             let of_text = [
                 ("--prompt", args.prompt.is_some()),
@@ -45,13 +40,12 @@ impl Task for Generate<'_> {
                 out: args.out.clone(),
                 json: false,
             };
-            return draw(&net, backend, model, &path, &drawn);
+            return draw(net, backend, *model, path, &drawn);
         }
-        let vocabulary = facts.text(Facts::VOCABULARY).map(Vocabulary::of);
-        let (Some(gpt), Some(vocabulary)) = (net.language_model(), vocabulary) else {
+        let (Some(gpt), Some(text_tokens)) = (net.language_model(), saved.tokens()?) else {
             return Err(Error::usage(format!(
                 "{}: {model} is no language model, so there is no text to generate",
-                shown_path(&path)
+                shown_path(path)
             ))
             .help("name the run of a gpt-mini; `kiln predict` classifies images"));
         };
@@ -65,11 +59,16 @@ impl Task for Generate<'_> {
         if let Some(penalty) = args.repetition_penalty {
             sampler = sampler.repetition_penalty(penalty.get())?;
         }
-        let tokens = prompt(args.prompt.as_deref(), &vocabulary)?;
+        let start = prompt(args.prompt.as_deref(), &text_tokens)?;
         output::text(args.prompt.as_deref().unwrap_or_default());
-        go_on(gpt, &vocabulary, sampler, &tokens, args.tokens as usize, &mut |c| {
-            output::text(c.encode_utf8(&mut [0; 4]));
-        })?;
+        go_on(
+            gpt,
+            &text_tokens,
+            sampler,
+            &start,
+            args.tokens as usize,
+            &mut output::text,
+        )?;
         output::text("\n");
         Ok(())
     }
@@ -125,37 +124,51 @@ pub(super) fn draw<B: Backend>(net: &Net<B>, backend: &B, model: Model, weights:
     Ok(())
 }
 
-/// The tokens to continue: those of the prompt; without one a line break, or token 0 if the vocabulary has no line break.
-pub(super) fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
+/// The tokens to continue: those of the prompt; without one those of a line break, or token 0 if there are none.
+pub(super) fn prompt(prompt: Option<&str>, tokens: &Tokens) -> Result<Vec<i32>> {
     let Some(prompt) = prompt else {
-        return Ok(vec![vocabulary.id('\n').unwrap_or(0)]);
+        let line_break = tokens.encode("\n").unwrap_or_default();
+        return Ok(if line_break.is_empty() { vec![0] } else { line_break });
     };
     if prompt.is_empty() {
         return Err(Error::usage("the prompt is empty").help("give it a character, or leave --prompt out"));
     }
-    vocabulary.encode(prompt).map_err(|unknown| {
-        let known: String = vocabulary.characters().iter().flat_map(|c| c.escape_debug()).collect();
-        Error::usage(format!(
-            "the prompt has the character `{}`, which was not in the text that the model was trained on",
-            unknown.escape_debug()
-        ))
-        .help(format!("it knows {known}"))
-    })
+    let start = tokens.encode(prompt).map_err(|error| match (&error, tokens) {
+        (DataError::UnknownCharacter { character, .. }, Tokens::Characters(vocabulary)) => {
+            let known: String = vocabulary.characters().iter().flat_map(|c| c.escape_debug()).collect();
+            Error::usage(format!(
+                "the prompt has the character `{}`, which was not in the text that the model was trained on",
+                character.escape_debug()
+            ))
+            .help(format!("it knows {known}"))
+        }
+        _ => Error::from(error).context("the prompt"),
+    })?;
+    match start.is_empty() {
+        true => Err(Error::usage("the prompt has no tokens").help("give it a word, or leave --prompt out")),
+        false => Ok(start),
+    }
 }
 
-/// Goes on with `prompt` by so many characters, each of which `tell` is told when it is drawn.
+/// Goes on with `prompt` by so many tokens; `tell` is told the text that each completes when it is drawn.
 pub(super) fn go_on<B: Backend>(
     gpt: &dyn LanguageModel<B>,
-    vocabulary: &Vocabulary,
+    tokens: &Tokens,
     sampler: Sampler,
     prompt: &[i32],
     count: usize,
-    tell: &mut dyn FnMut(char),
+    tell: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let tokens = Generator::new(gpt, sampler, prompt)?.vocabulary(vocabulary.len());
-    for token in tokens.take(count) {
-        tell(vocabulary.character(token? as usize).unwrap_or_default());
+    let mut text = tokens.stream();
+    // The text of a token may depend on that before it.
+    for &token in prompt {
+        text.push(token)?;
     }
+    let drawn = Generator::new(gpt, sampler, prompt)?.vocabulary(tokens.len());
+    for token in drawn.take(count) {
+        tell(&text.push(token?)?);
+    }
+    tell(&text.finish());
     Ok(())
 }
 

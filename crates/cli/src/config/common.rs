@@ -4,7 +4,7 @@ use super::values::{Bytes, Small, Whole};
 use crate::device::{Arithmetic, DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use kiln_data::DataKind;
+use kiln_data::{DataKind, TokenizerChoice};
 use kiln_models::Model;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -25,6 +25,11 @@ pub(crate) struct DataArgs {
     /// Column of a table to predict; the others are its features
     #[arg(long, value_name = "COLUMN")]
     pub(crate) target: Option<String>,
+
+    /// Tokens of a text: characters, bpe:N (GPT-2's) or wordpiece:N (BERT's) learned from the part that is trained on, or a
+    /// tokenizer.json [default: characters]
+    #[arg(long, value_name = "FILE|bpe:N|wordpiece:N|characters")]
+    pub(crate) tokenizer: Option<TokenizerChoice>,
 
     /// Made-up samples instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000")]

@@ -11,6 +11,7 @@ use super::twin::Every;
 use crate::device::DeviceOptions;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
+use kiln_data::TokenizerChoice;
 use kiln_files::shown;
 use kiln_models::{Model, PhaseOptions, Update};
 use kiln_train::Checkpoints;
@@ -165,10 +166,15 @@ impl Settings {
             number.try_into().ok()
         }
         let path = self.data.path.as_ref();
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         RunConfig {
             model: Some(self.model),
             data: DataArgs {
-                path: path.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+                path: path.map(absolute),
+                tokenizer: self.data.tokenizer.as_ref().map(|choice| match choice {
+                    TokenizerChoice::File(path) => TokenizerChoice::File(absolute(path)),
+                    learned => learned.clone(),
+                }),
                 ..self.data.clone()
             },
             workers: kept(self.workers as u64),

@@ -187,3 +187,101 @@ fn models_are_listed_with_their_recipes() {
         (&"tokens".into(), &10_795_776.into())
     );
 }
+
+#[test]
+fn a_text_is_learned_by_the_tokens_of_a_tokenizer_which_the_run_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines: String = (0..300)
+        .map(|i| format!("Line {i}: the naïve fox jumps over {} dogs.\n", i * 7 % 31))
+        .collect();
+    std::fs::write(dir.path().join("fox.txt"), &lines).unwrap();
+    let data = ["--data", "fox.txt"];
+    let train = |more: &[&str]| {
+        let args = ["train", "gpt-mini", "--batch", "2"];
+        [&args[..], &data, more]
+            .concat()
+            .iter()
+            .map(|arg| arg.to_string())
+            .collect::<Vec<_>>()
+    };
+    let args = train(&["--tokenizer", "bpe:280", "--max-steps", "3", "--out", "run"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let trained = succeeds(dir.path(), &args).stdout;
+    for part in [
+        "the text fox.txt: 280 tokens, ",
+        "tokenizer: 280 tokens learned from what is trained on, ",
+        "nats/token  perplexity ",
+        "bits/character ",
+    ] {
+        assert!(trained.contains(part), "no `{part}` in: {trained}");
+    }
+    let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!(config["data"]["tokenizer"], "bpe:280");
+    assert_eq!(config["facts"]["vocabulary"], serde_json::json!([280.0]));
+
+    let eval = [&["eval", "-w", "run", "--json"][..], &data].concat();
+    let line = succeeds(dir.path(), &eval).json().remove(0);
+    let history = std::fs::read_to_string(dir.path().join("run/history.jsonl")).unwrap();
+    let history: serde_json::Value = serde_json::from_str(history.lines().last().unwrap()).unwrap();
+    for name in ["loss", "bits_per_character"] {
+        let (found, kept) = (line[name].as_f64().unwrap(), history["valid"][name].as_f64().unwrap());
+        assert!((found - kept).abs() < 1e-5, "{name}: {found} is not {kept}");
+    }
+    // The same tokens by the file, which is another's too.
+    let args = train(&[
+        "--tokenizer",
+        "run/tokenizer.json",
+        "--max-steps",
+        "3",
+        "--out",
+        "again",
+    ]);
+    succeeds(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(
+        std::fs::read(dir.path().join("run/best.safetensors")).unwrap(),
+        std::fs::read(dir.path().join("again/best.safetensors")).unwrap()
+    );
+    // What is stopped goes on by the tokenizer of the run.
+    succeeds(dir.path(), &["train", "--resume", "run", "--max-steps", "4"]);
+
+    let generate = |more: &[&str]| {
+        let args = ["generate", "run", "--tokens", "12", "--prompt", "The naïve"];
+        succeeds(dir.path(), &[&args[..], more].concat()).stdout
+    };
+    let text = generate(&[]);
+    assert!(text.starts_with("The naïve") && text.ends_with('\n'), "{text:?}");
+    assert_eq!(text, generate(&["--threads", "1"]));
+    succeeds(dir.path(), &["generate", "run", "--tokens", "3"]);
+    run(dir.path(), &["predict", "-w", "run", "a.txt"]).fails(2, &["kiln generate"]);
+    run(dir.path(), &[&eval[..], &["--tokenizer", "characters"]].concat());
+    std::fs::write(dir.path().join("broken.json"), "{}").unwrap();
+    for (more, parts) in [
+        (
+            &["--tokenizer", "broken.json"][..],
+            &["broken.json", "tokenizer.json"][..],
+        ),
+        (&["--tokenizer", "no.json"], &["no.json"]),
+    ] {
+        run(dir.path(), &[&eval[..], more].concat()).fails(1, parts);
+    }
+    let lenet = ["train", "lenet", "--data", "fox.txt", "--tokenizer", "bpe:300"];
+    run(dir.path(), &lenet).fails(2, &["no texts", "--tokenizer"]);
+    run(dir.path(), &["train", "gpt-mini", "--tokenizer", "bpe:3"]).fails(2, &["bpe:3", "from 257"]);
+
+    // Another tokenizer, and none.
+    let args = train(&["--tokenizer", "wordpiece:90", "--max-steps", "1", "--out", "pieces"]);
+    succeeds(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
+    succeeds(
+        dir.path(),
+        &["generate", "pieces", "--tokens", "3", "--prompt", "the fox"],
+    );
+    std::fs::copy(
+        dir.path().join("pieces/tokenizer.json"),
+        dir.path().join("run/tokenizer.json"),
+    )
+    .unwrap();
+    run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "not that of the network", "help: "]);
+    std::fs::remove_file(dir.path().join("run/tokenizer.json")).unwrap();
+    run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "cannot", "help: "]);
+}

@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use super::kinds::SampleKind;
 use super::opened::{Opened, Shared};
-use crate::{BadRecords, Result, Sample};
+use crate::{BadRecords, Result, Sample, TokenizerChoice};
 use std::path::Path;
 
 /// The files of a dataset, and the network that they are for.
@@ -15,6 +15,9 @@ pub struct Request<'a> {
     pub shape: &'a [usize],
     /// The column to predict, of a table.
     pub target: Option<&'a str>,
+    /// The tokens that texts are to be cut into: characters if it is `None`. For a trained network with a tokenizer it is the file of
+    /// that.
+    pub tokenizer: Option<&'a TokenizerChoice>,
     /// The policy for bad records.
     pub bad: BadRecords,
     /// Facts about the data that the network was trained on; `None` before that.

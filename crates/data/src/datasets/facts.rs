@@ -38,13 +38,17 @@ pub(super) const DEVIATION: &str = "deviation";
 pub struct Sizes {
     /// The numbers of an input row.
     pub features: Option<usize>,
+    /// The characters or tokens that a text consists of.
+    pub vocabulary: Option<usize>,
     /// The last dimension of the output: classes, characters or numbers to predict.
     pub outputs: Option<usize>,
 }
 
 impl Facts {
-    /// The characters of a text, in order.
+    /// The characters of a text, in order, or the number of tokens of its tokenizer.
     pub const VOCABULARY: &'static str = "vocabulary";
+    /// A number that tells the tokenizer of a text from others: [`TextTokenizer::digest`](crate::TextTokenizer::digest).
+    pub const TOKENIZER: &'static str = "tokenizer";
     /// The names of the classes, in the order of their labels.
     pub const CLASSES: &'static str = "classes";
     /// The names of the columns of numbers that a row consists of.
@@ -101,15 +105,27 @@ impl Facts {
         }
     }
 
+    /// The number of characters that a text consists of; `None` if it consists of the tokens of a tokenizer, and for other data.
+    fn characters(&self) -> Option<usize> {
+        self.text(Facts::VOCABULARY).map(|text| text.chars().count())
+    }
+
+    /// The number of tokens of the tokenizer of a text; `None` if it consists of characters, and for other data.
+    pub fn tokens(&self) -> Option<usize> {
+        match self.numbers(Facts::VOCABULARY) {
+            Some(&[tokens]) => Some(tokens as usize),
+            _ => None,
+        }
+    }
+
     /// The sizes of a network for this data.
     pub fn sizes(&self) -> Sizes {
         let count = |name: &str| self.names(name).map(<[String]>::len);
-        let characters = self.text(Facts::VOCABULARY).map(|text| text.chars().count());
+        let vocabulary = self.characters().or_else(|| self.tokens());
         Sizes {
             features: count(Facts::FEATURES),
-            outputs: characters
-                .or_else(|| count(Facts::CLASSES))
-                .or_else(|| count(Facts::TARGETS)),
+            vocabulary,
+            outputs: count(Facts::CLASSES).or_else(|| count(Facts::TARGETS)).or(vocabulary),
         }
     }
 
@@ -120,9 +136,10 @@ impl Facts {
             _ => format!("{count} {more}"),
         };
         let names = |name: &str, one: &str, more: &str| self.names(name).map(|n| counted(n.len(), one, more));
-        let characters = self.text(Facts::VOCABULARY).map(|text| text.chars().count());
         let parts = [
-            characters.map(|n| counted(n, "character", "different characters")),
+            self.characters()
+                .map(|n| counted(n, "character", "different characters")),
+            self.tokens().map(|n| counted(n, "token", "tokens")),
             names(Facts::CLASSES, "class", "classes"),
             names(Facts::FEATURES, "feature", "features"),
             self.names(Facts::TARGETS)
@@ -144,13 +161,22 @@ mod tests {
             .with("scale", Fact::Numbers(vec![0.5]));
         let sizes = Sizes {
             features: Some(2),
+            vocabulary: None,
             outputs: Some(1),
         };
         assert_eq!(facts.sizes(), sizes);
         assert_eq!(facts.described(), "2 features, target c");
         assert_eq!((facts.numbers("scale"), facts.names("scale")), (Some(&[0.5][..]), None));
         let text = Facts::default().with(Facts::VOCABULARY, Fact::Text("aäb".into()));
-        assert_eq!(text.sizes().outputs, Some(3));
+        assert_eq!((text.sizes().outputs, text.sizes().vocabulary), (Some(3), Some(3)));
+        let text = Facts::default().with(Facts::VOCABULARY, Fact::Numbers(vec![7.0]));
+        assert_eq!((text.sizes().outputs, text.tokens()), (Some(7), Some(7)));
+        assert_eq!(text.described(), "7 tokens");
+        let labelled = text.with(Facts::CLASSES, Fact::Names(vec!["a".into(), "b".into()]));
+        assert_eq!(
+            (labelled.sizes().outputs, labelled.sizes().vocabulary),
+            (Some(2), Some(7))
+        );
         assert_eq!(
             (Facts::default().sizes(), Facts::default().described()),
             (Sizes::default(), String::new())

@@ -1,20 +1,22 @@
-//! Text in the table of datasets: windows of characters as samples.
+//! Text in the table of datasets: windows of characters, or of the tokens of a tokenizer, as samples.
 
 use super::card::{DatasetCard, Request};
 use super::facts::{Fact, Facts};
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
-use crate::{Arrays, DataError, Labels, Result, Split, TextFile, TextWindows, Vocabulary, streams};
+use crate::{
+    Arrays, DataError, Labels, Result, Split, TextFile, TextWindows, TokenizerChoice, Tokens, Vocabulary, streams,
+};
 use kiln_core::Shape;
 use kiln_core::philox::{Key, spaces};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Windows `[T + 1]` of the numbers of characters: the first `T` are the input, the last `T` are to be predicted.
+/// Windows `[T + 1]` of the numbers of tokens, which are characters or those of a tokenizer: the first `T` are the input, the last `T` are to be predicted.
 pub static WINDOWS: SampleKind = SampleKind {
     name: "tokens",
     noun: "window",
-    describe: |shape| format!("sequences of {} characters", shape.first().copied().unwrap_or_default()),
+    describe: |shape| format!("sequences of {} tokens", shape.first().copied().unwrap_or_default()),
     batch: 4,
     samples: |made| Ok(Arc::new(random(made)?)),
     synthetic: |made| {
@@ -32,7 +34,7 @@ pub static WINDOWS: SampleKind = SampleKind {
         Ok(Opened {
             train: first(split.train, made.count)?,
             test: first(split.test, made.held_back())?,
-            facts: facts(&vocabulary),
+            facts: facts(&Tokens::Characters(vocabulary)),
         })
     },
 };
@@ -40,7 +42,7 @@ pub static WINDOWS: SampleKind = SampleKind {
 /// The dataset's row of the table.
 pub(super) const CARD: DatasetCard = DatasetCard {
     title: "a text",
-    description: "any text of UTF-8, character by character; its last tenth is held back",
+    description: "any text of UTF-8, plain or .gz, by characters or by the tokens of --tokenizer; its last tenth is held back",
     files: "the text",
     ships: None,
     obtain: "take any text of some thousand characters",
@@ -51,9 +53,9 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     facts: &[Facts::VOCABULARY],
     recognises: Path::is_file,
     open: |request| {
-        let (vocabulary, split) = split(request)?;
+        let (tokens, split) = split(request)?;
         Ok(Opened {
-            facts: facts(&vocabulary),
+            facts: facts(&tokens),
             ..Opened::of(split)
         })
     },
@@ -61,21 +63,80 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     file: None,
 };
 
-fn facts(vocabulary: &Vocabulary) -> Facts {
-    let characters = Fact::Text(vocabulary.characters().iter().collect());
-    Facts::default().with(Facts::VOCABULARY, characters)
+/// What a network has to know of the tokens.
+pub(super) fn facts(tokens: &Tokens) -> Facts {
+    match tokens {
+        Tokens::Characters(vocabulary) => {
+            let characters = Fact::Text(vocabulary.characters().iter().collect());
+            Facts::default().with(Facts::VOCABULARY, characters)
+        }
+        Tokens::Tokenizer(of) => Facts::default()
+            .with(Facts::VOCABULARY, Fact::Numbers(vec![tokens.len() as f64]))
+            .with(Facts::TOKENIZER, Fact::Text(of.digest())),
+    }
 }
 
-/// The parts of the text, by the vocabulary of the trained network or its own.
-fn split(request: &Request<'_>) -> Result<(Vocabulary, Split<TextWindows>)> {
+impl Tokens {
+    /// The tokens of a trained network by the facts about its data, of which the tokenizer, if there is one, is in `file`.
+    ///
+    /// # Errors
+    /// [`DataError::Missing`] for facts that list no tokens, [`DataError::Tokenizer`] for a file that cannot be read,
+    /// [`DataError::OtherTokenizer`].
+    pub fn of_facts(facts: &Facts, file: &Path) -> Result<Tokens> {
+        if let Some(characters) = facts.text(Facts::VOCABULARY) {
+            return Ok(Tokens::Characters(Vocabulary::of(characters)));
+        }
+        let Some(expected) = facts.tokens() else {
+            return Err(DataError::Missing {
+                path: file.to_path_buf(),
+                expected: "the tokens of a network for text",
+                advice: "the network is for other data",
+            });
+        };
+        let tokens = Tokens::open(file)?;
+        match tokens.tokenizer().map(|of| of.digest()).as_deref() == facts.text(Facts::TOKENIZER) {
+            true => Ok(tokens),
+            false => Err(DataError::OtherTokenizer {
+                path: file.to_path_buf(),
+                found: tokens.len(),
+                expected,
+            }),
+        }
+    }
+}
+
+/// The tokens that texts are cut into: those of the trained network, or those that are asked for, which are learned from `text` if they
+/// are to be learned.
+pub(super) fn tokens_of(request: &Request<'_>, text: &TextFile) -> Result<Tokens> {
+    let own = TokenizerChoice::Characters;
+    let choice = request.tokenizer.unwrap_or(&own);
+    match (request.facts.filter(|facts| facts.has(Facts::VOCABULARY)), choice) {
+        (None, TokenizerChoice::Characters) => Ok(Tokens::Characters(text.vocabulary())),
+        (None, choice) => Tokens::of(choice, text.training_part()),
+        (Some(facts), TokenizerChoice::File(file)) => match facts.text(Facts::VOCABULARY) {
+            None => Tokens::of_facts(facts, file),
+            Some(_) => Err(not_of(choice, "characters, those of the trained network")),
+        },
+        (Some(facts), TokenizerChoice::Characters) if facts.tokens().is_none() => {
+            Tokens::of_facts(facts, Path::new(""))
+        }
+        (Some(_), _) => Err(not_of(choice, "the tokenizer.json of the trained network")),
+    }
+}
+
+fn not_of(choice: &TokenizerChoice, expected: &'static str) -> DataError {
+    DataError::invalid("text", "tokenizer", choice, expected)
+}
+
+/// The parts of the text, by the tokens of the trained network or its own.
+fn split(request: &Request<'_>) -> Result<(Arc<Tokens>, Split<TextWindows>)> {
     let path = request
         .path
         .ok_or_else(|| DataError::invalid("text", "path", "none", "a file"))?;
     let text = TextFile::open(path)?;
-    let known = request.facts.and_then(|facts| facts.text(Facts::VOCABULARY));
-    let vocabulary = known.map_or_else(|| text.vocabulary(), Vocabulary::of);
-    let split = text.split(&vocabulary, context(request.shape)?)?;
-    Ok((vocabulary, split))
+    let tokens = Arc::new(tokens_of(request, &text)?);
+    let split = text.split_by(&tokens, context(request.shape)?)?;
+    Ok((tokens, split))
 }
 
 fn context(shape: &[usize]) -> Result<usize> {

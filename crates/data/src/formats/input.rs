@@ -124,6 +124,39 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
+    /// Reads what is left, at most the limit; `what` names the data in errors. Memory grows as the data arrives.
+    pub(super) fn rest(&mut self, what: &'static str) -> Result<Vec<u8>> {
+        let too_large = |path: &Path, found: u64, limit: u64| DataError::TooLarge {
+            path: path.to_path_buf(),
+            place: Place::File,
+            what,
+            found,
+            limit,
+        };
+        let plain = matches!(self.stream, Stream::Plain(_));
+        if plain && self.size > self.limit {
+            return Err(too_large(&self.path, self.size, self.limit));
+        }
+        let mut bytes = Vec::new();
+        // One byte more than a file has shows its end at once.
+        let mut step = if plain { self.size as usize + 1 } else { STEP as usize };
+        loop {
+            let have = bytes.len();
+            reserve(&mut bytes, step, what)?;
+            bytes.resize(have + step, 0);
+            let got = self.read_up_to(&mut bytes[have..])?;
+            bytes.truncate(have + got);
+            self.at += got as u64;
+            if bytes.len() as u64 > self.limit {
+                return Err(too_large(&self.path, bytes.len() as u64, self.limit));
+            }
+            if got < step {
+                return Ok(bytes);
+            }
+            step = (STEP as usize).max(bytes.len());
+        }
+    }
+
     /// Checks that no data follows; for gzip this also verifies the checksum.
     pub(super) fn end(&mut self) -> Result<()> {
         if self.read_up_to(&mut [0])? > 0 {

@@ -3,6 +3,7 @@
 
 pub mod cifar;
 pub mod csv;
+mod ids;
 pub mod idx;
 mod image;
 mod image_folder;
@@ -10,11 +11,15 @@ mod input;
 pub mod mnist;
 mod resize;
 mod text;
+mod tokens;
+mod vocabulary;
 
 pub use image::{Decoded, ImageLimits, decode_image};
 pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use resize::resize_bilinear;
-pub use text::{TextFile, TextWindows, Vocabulary};
+pub use text::{TextFile, TextWindows};
+pub use tokens::{SpecialTokens, TextTokenizer, TokenStream, TokenizerChoice, Tokens};
+pub use vocabulary::Vocabulary;
 
 /// The default limit on the bytes read from one file: 1 GiB, some twenty times MNIST.
 pub const DEFAULT_MAX_BYTES: u64 = 1 << 30;

@@ -1,62 +1,16 @@
-//! Plain text as a sequence of characters, for language models on characters.
+//! Plain text as a sequence of tokens, for language models: characters, or the tokens of a tokenizer.
 
 use super::DEFAULT_MAX_BYTES;
-use super::input::open_regular;
+use super::ids::Ids;
+use super::input::Input;
+use super::tokens::{NotEncoded, Tokens};
+use super::vocabulary::Vocabulary;
 use crate::dataset::check_index;
-use crate::error::reserve;
 use crate::{DataError, Dataset, Place, Result, Sample, Split};
 use kiln_core::Shape;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The characters that a model knows, numbered from 0 in the order of their code points.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vocabulary(Vec<char>);
-
-impl Vocabulary {
-    /// The vocabulary of the distinct characters of `text`.
-    pub fn of(text: &str) -> Self {
-        let mut characters: Vec<char> = text.chars().collect();
-        characters.sort_unstable();
-        characters.dedup();
-        Vocabulary(characters)
-    }
-
-    /// The number of characters.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// True if there are no characters.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The characters in order; [`Vocabulary::of`] makes the same vocabulary of them.
-    pub fn characters(&self) -> &[char] {
-        &self.0
-    }
-
-    /// The number of a character; `None` if it is not in the vocabulary.
-    pub fn id(&self, character: char) -> Option<i32> {
-        self.0.binary_search(&character).ok().map(|i| i as i32)
-    }
-
-    /// The character with number `id`; `None` past the end.
-    pub fn character(&self, id: usize) -> Option<char> {
-        self.0.get(id).copied()
-    }
-
-    /// Converts a text to the numbers of its characters.
-    ///
-    /// # Errors
-    /// The first character that is not in the vocabulary.
-    pub fn encode(&self, text: &str) -> Result<Vec<i32>, char> {
-        text.chars().map(|c| self.id(c).ok_or(c)).collect()
-    }
-}
 
 /// A text file in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,33 +20,14 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// Reads a UTF-8 file of at most 1 GiB. `\r\n` becomes `\n`, and a byte order mark is dropped.
+    /// Reads a UTF-8 file of at most 1 GiB, or such a file compressed by gzip. `\r\n` becomes `\n`, and a byte order mark is dropped.
     ///
     /// # Errors
-    /// [`DataError::Io`], [`DataError::TooLarge`], [`DataError::Empty`], [`DataError::OutOfMemory`], [`DataError::Value`] for
-    /// bytes that are not UTF-8.
+    /// [`DataError::Io`], [`DataError::TooLarge`], [`DataError::Empty`], [`DataError::OutOfMemory`], [`DataError::Decode`] for
+    /// compressed data that is broken, [`DataError::Value`] for bytes that are not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let (file, size) = open_regular(path)?;
-        let too_large = |found| DataError::TooLarge {
-            path: path.to_path_buf(),
-            place: Place::File,
-            what: "the text",
-            found,
-            limit: DEFAULT_MAX_BYTES,
-        };
-        if size > DEFAULT_MAX_BYTES {
-            return Err(too_large(size));
-        }
-        let mut bytes = Vec::new();
-        reserve(&mut bytes, size as usize + 1, "a text")?;
-        // One byte more than allowed shows that the file has grown since its size was checked.
-        file.take(DEFAULT_MAX_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(DataError::io(path, "read"))?;
-        if bytes.len() as u64 > DEFAULT_MAX_BYTES {
-            return Err(too_large(bytes.len() as u64));
-        }
+        let bytes = Input::open(path, DEFAULT_MAX_BYTES)?.rest("the text")?;
         Self::from_bytes(path, bytes)
     }
 
@@ -137,77 +72,173 @@ impl TextFile {
         Vocabulary::of(&self.text)
     }
 
-    /// Splits the text into training and test windows. The last tenth of the characters, but at least one window of
+    /// The text without the last tenth of its characters, which is held back where tokens are those of a tokenizer: what a tokenizer
+    /// is learned from.
+    pub fn training_part(&self) -> &str {
+        &self.text[..self.held_back()]
+    }
+
+    /// The byte at which the last tenth of the characters begins.
+    fn held_back(&self) -> usize {
+        let count = self.text.chars().count() / 10;
+        let last = self.text.char_indices().rev().take(count).last();
+        last.map_or(self.text.len(), |(at, _)| at)
+    }
+
+    /// Splits the text into training and test windows of characters. The last tenth of the characters, but at least one window of
     /// `context + 1`, is the test set; everything before is the training set.
     ///
     /// # Errors
     /// [`DataError::Value`] for a text that is too short for two windows or has a character that is not in the vocabulary,
     /// [`DataError::InvalidArgument`] for a context of 0, [`DataError::OutOfMemory`].
     pub fn split(&self, vocabulary: &Vocabulary, context: usize) -> Result<Split<TextWindows>> {
+        self.split_by(&Arc::new(Tokens::Characters(vocabulary.clone())), context)
+    }
+
+    /// Splits the text into training and test windows. By characters as [`TextFile::split`]; by the tokens of a tokenizer, the last tenth
+    /// of the characters is the test set, and each part is encoded by itself.
+    ///
+    /// # Errors
+    /// [`DataError::Value`] for a text that is too short for a window in each part or has a character that is not in the vocabulary,
+    /// [`DataError::Tokenizer`] for text that no token stands for, [`DataError::InvalidArgument`] for a context of 0,
+    /// [`DataError::OutOfMemory`].
+    pub fn split_by(&self, tokens: &Arc<Tokens>, context: usize) -> Result<Split<TextWindows>> {
         if context == 0 {
             return Err(DataError::invalid("text", "context", 0, "at least 1"));
         }
-        let mut ids = Vec::new();
-        reserve(&mut ids, self.text.chars().count(), "the characters of a text")?;
-        let mut line = 1;
-        for c in self.text.chars() {
-            let id = vocabulary.id(c).ok_or_else(|| DataError::Value {
-                path: self.path.clone(),
-                place: Place::Line { line, column: None },
-                what: "character",
-                found: format!("`{}`", c.escape_debug()),
-                expected: format!("one of the {} that the model knows", vocabulary.len()).into(),
-            })?;
-            line += u64::from(c == '\n');
-            ids.push(id);
-        }
         let window = context.saturating_add(1);
-        if ids.len() / 2 < window {
-            return Err(DataError::Value {
-                path: self.path.clone(),
-                place: Place::File,
-                what: "length",
-                found: format!("{} characters", ids.len()),
-                expected: format!(
-                    "at least {}: {window} to train on and as many to measure on",
-                    window.saturating_mul(2)
-                )
-                .into(),
-            });
-        }
-        let begin = ids.len() - (ids.len() / 10).max(window);
-        let ids = Arc::new(ids);
-        let part = |range: Range<usize>| -> Result<TextWindows> {
-            Ok(TextWindows {
-                path: self.path.clone(),
-                ids: ids.clone(),
-                range,
-                context,
-                shape: Shape::new(&[window])?,
-            })
+        let part =
+            |ids: &Arc<Ids>, range: Range<usize>, text: &str| TextWindows::new(self, tokens, ids, range, context, text);
+        let short = |found: String, expected: String| DataError::Value {
+            path: self.path.clone(),
+            place: Place::File,
+            what: "length",
+            found,
+            expected: expected.into(),
         };
-        Ok(Split {
-            train: part(0..begin)?,
-            test: part(begin..ids.len())?,
-        })
+        match &**tokens {
+            Tokens::Characters(_) => {
+                let ids = Arc::new(self.encoded(tokens, &self.text)?);
+                if ids.len() / 2 < window {
+                    let least = window.saturating_mul(2);
+                    return Err(short(
+                        format!("{} characters", ids.len()),
+                        format!("at least {least}: {window} to train on and as many to measure on"),
+                    ));
+                }
+                let begin = ids.len() - (ids.len() / 10).max(window);
+                Ok(Split {
+                    train: part(&ids, 0..begin, "")?,
+                    test: part(&ids, begin..ids.len(), "")?,
+                })
+            }
+            Tokens::Tokenizer(_) => {
+                let (of_train, of_test) = self.text.split_at(self.held_back());
+                let train = Arc::new(self.encoded(tokens, of_train)?);
+                let test = Arc::new(self.encoded(tokens, of_test)?);
+                for (ids, name) in [
+                    (&train, "before its last tenth"),
+                    (&test, "in its last tenth, which is held back"),
+                ] {
+                    if ids.len() < window {
+                        let expected = format!("at least {window}, those of a window; take a longer text");
+                        return Err(short(format!("{} tokens {name}", ids.len()), expected));
+                    }
+                }
+                Ok(Split {
+                    train: part(&train, 0..train.len(), of_train)?,
+                    test: part(&test, 0..test.len(), of_test)?,
+                })
+            }
+        }
+    }
+
+    /// The tokens of a part of the text.
+    fn encoded(&self, tokens: &Tokens, text: &str) -> Result<Ids> {
+        let most = match tokens {
+            Tokens::Characters(_) => text.chars().count(),
+            // A guess: a token stands for some characters.
+            Tokens::Tokenizer(_) => text.len() / 4,
+        };
+        let mut ids = Ids::new(tokens.len(), most)?;
+        let mut failed = None;
+        let encoded = tokens.encode_each(text, &mut |id, _| {
+            if failed.is_none() {
+                failed = ids.push(id).err();
+            }
+        });
+        let unknown = |at: usize, c: char| DataError::Value {
+            path: self.path.clone(),
+            place: Place::Line {
+                line: 1 + text[..at].bytes().filter(|&b| b == b'\n').count() as u64,
+                column: None,
+            },
+            what: "character",
+            found: format!("`{}`", c.escape_debug()),
+            expected: format!("one of the {} that the model knows", tokens.len()).into(),
+        };
+        match (encoded, failed) {
+            (Err(NotEncoded::At(at, c)), _) => Err(unknown(at, c)),
+            (Err(NotEncoded::Error(error)), _) | (Ok(()), Some(error)) => Err(error),
+            (Ok(()), None) => Ok(ids),
+        }
     }
 }
 
-/// Consecutive windows of a text. A sample's input has shape `[context + 1]` and holds the numbers of the characters: the
-/// first `context` are a model's input and the last `context` its targets. Neighbouring windows share one character, so
-/// every character but the first is a target once; characters that do not fill a window are dropped. The label is 0.
+/// Consecutive windows of a text. A sample's input has shape `[context + 1]` and holds the numbers of the tokens: the
+/// first `context` are a model's input and the last `context` its targets. Neighbouring windows share one token, so
+/// every token but the first is a target once; tokens that do not fill a window are dropped. The label is 0.
+///
+/// Where the tokens are those of a tokenizer with BERT's special tokens, the sample's targets are `[mask, cls, sep, begins…]`: the ids of
+/// the special tokens, and for each of the `context + 1` tokens 1 if it begins a word and else 0.
 #[derive(Debug, Clone)]
 pub struct TextWindows {
     path: PathBuf,
-    ids: Arc<Vec<i32>>,
+    tokens: Arc<Tokens>,
+    ids: Arc<Ids>,
     range: Range<usize>,
     context: usize,
     shape: Shape,
+    characters: usize,
+    characters_per_token: f64,
 }
 
 impl TextWindows {
+    /// The windows of a part of the ids, which are those of `text` where tokens are no characters.
+    fn new(
+        file: &TextFile,
+        tokens: &Arc<Tokens>,
+        ids: &Arc<Ids>,
+        range: Range<usize>,
+        context: usize,
+        text: &str,
+    ) -> Result<Self> {
+        let (characters, characters_per_token) = match &**tokens {
+            Tokens::Characters(_) => (range.len(), 1.0),
+            Tokens::Tokenizer(_) => {
+                let characters = text.chars().count();
+                (characters, characters as f64 / range.len().max(1) as f64)
+            }
+        };
+        Ok(TextWindows {
+            path: file.path.clone(),
+            tokens: tokens.clone(),
+            ids: ids.clone(),
+            range,
+            context,
+            shape: Shape::new(&[context.saturating_add(1)])?,
+            characters,
+            characters_per_token,
+        })
+    }
+
     /// The number of characters in this part of the text.
     pub fn characters(&self) -> usize {
+        self.characters
+    }
+
+    /// The number of tokens in this part of the text.
+    pub fn tokens_of_part(&self) -> usize {
         self.range.len()
     }
 }
@@ -221,11 +252,20 @@ impl Dataset for TextWindows {
     fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
         check_index(index, self.len())?;
         let start = self.range.start + index * self.context;
-        let ids = &self.ids[start..=start + self.context];
-        // Exact in f32: a vocabulary has fewer than 2²⁴ characters.
-        sample.fill(self.shape, ids.iter().map(|&id| id as f32))?;
+        let ids = start..start + self.context + 1;
+        // Exact in f32: a vocabulary has fewer than 2²⁴ tokens.
+        sample.fill(self.shape, ids.clone().map(|at| self.ids.get(at) as f32))?;
         sample.label = 0;
         sample.targets.clear();
+        if let Some(of) = self.tokens.tokenizer()
+            && let Some(special) = of.special()
+        {
+            let begins = ids.map(|at| f32::from(of.begins(self.ids.get(at))));
+            sample
+                .targets
+                .extend([special.mask, special.cls, special.sep].map(|id| id as f32));
+            sample.targets.extend(begins);
+        }
         Ok(())
     }
     fn shape(&self) -> Option<Shape> {
@@ -236,5 +276,11 @@ impl Dataset for TextWindows {
     }
     fn source(&self) -> Option<&Path> {
         Some(&self.path)
+    }
+    fn tokens(&self) -> Option<&Tokens> {
+        Some(&self.tokens)
+    }
+    fn characters_per_token(&self) -> Option<f64> {
+        Some(self.characters_per_token)
     }
 }

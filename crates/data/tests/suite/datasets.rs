@@ -11,6 +11,7 @@ fn request<'a>(path: &'a Path, shape: &'a [usize]) -> Request<'a> {
         path: Some(path),
         shape,
         target: None,
+        tokenizer: None,
         bad: BadRecords::Refuse,
         facts: None,
     }

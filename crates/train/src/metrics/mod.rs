@@ -1,6 +1,7 @@
 //! Metrics, computed on the device batch by batch, and summed there or gathered on the host.
 
 mod accuracy;
+mod bits;
 mod confusion;
 mod counting;
 mod detection;
@@ -18,6 +19,7 @@ mod running;
 mod wide;
 
 pub use accuracy::{Accuracy, TopK};
+pub use bits::BitsPerCharacter;
 pub use confusion::{Confusion, ConfusionMatrix};
 pub use detection::{Detection, DetectionEval, DetectionSummary, GroundTruth, MeanAveragePrecision};
 pub use edits::{Edits, character_edits, edit_distance, edits, word_edits};

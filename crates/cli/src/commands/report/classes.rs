@@ -37,7 +37,7 @@ impl Classes {
                 let samples = all.overfitted(batches.saturating_mul(settings.batch))?.test;
                 (samples, "the batches that were learned by heart".to_string())
             }
-            None => data::load_test(model, &settings.data, settings.seed, &facts)?,
+            None => data::load_test(model, &settings.data, settings.seed, &facts, &path)?,
         };
         let batches = data::in_order(model, samples.clone(), settings.valid_batch, settings.workers)?;
         let names = data::class_names(model, &*samples);

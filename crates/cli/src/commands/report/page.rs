@@ -9,8 +9,9 @@ use crate::html::{Tag, tag};
 use crate::output::{counted, rate, thousands};
 use crate::record::{RunRecord, value};
 use crate::shown;
+use crate::weights;
 use kiln_files::shown_path;
-use kiln_train::{EpochRecord, Execution, Values};
+use kiln_train::{EpochRecord, Execution, RunFolder, Values};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -129,7 +130,9 @@ impl Page<'_> {
     }
 
     fn header(&self) -> Tag {
-        let card = self.settings.model.card();
+        // A page is made without the facts of a run whose configuration cannot be read.
+        let facts = weights::facts(&self.folder.join(RunFolder::CONFIG)).unwrap_or_default();
+        let card = self.settings.model.card_for(&facts);
         let best = self.record.best();
         let name = self.record.monitored();
         let form = card.values.iter().find(|shown| shown.name == name);

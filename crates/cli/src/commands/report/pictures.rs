@@ -34,7 +34,7 @@ impl Pictures {
             Some(images) => Some(Picture::grid(&Picture::of_images(&images?)?, COLUMNS)?.url()?),
             None => None,
         };
-        let (held_back, _) = data::load_test(model, &settings.data, settings.seed, &facts)?;
+        let (held_back, _) = data::load_test(model, &settings.data, settings.seed, &facts, &path)?;
         let images = data::images(backend, model, &*held_back, PAIRS)?;
         let reconstructions = match no_grad(|| net.reconstruct(&images)) {
             Some(made) => Some(Picture::pairs(&images, &made?, COLUMNS)?.url()?),

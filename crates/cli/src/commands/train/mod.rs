@@ -20,7 +20,7 @@ use crate::weights;
 use folder::Opened;
 use kiln_core::Backend;
 use kiln_cpu::Cpu;
-use kiln_data::{LoaderOptions, Sizes};
+use kiln_data::{LoaderOptions, Sizes, Tokens};
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model};
 use kiln_nn::Module;
@@ -69,7 +69,7 @@ impl Task for Train {
             signals,
             chosen,
         } = self;
-        let (model, card) = (settings.model, settings.model.card());
+        let (model, card) = (settings.model, settings.model.card_for(&data.facts));
         let mut net = model.build_for(backend, settings.seed, data.sizes())?;
         for rules in &settings.rules {
             check_by_name(&net, &rules.by_name())?;
@@ -92,6 +92,9 @@ impl Task for Train {
         let config = report::config(&settings, &data, &backend.name());
         let folder = opened.folder.clone();
         folder.write_json(RunFolder::CONFIG, &config)?;
+        if let Some(of) = data.tokens().and_then(Tokens::tokenizer) {
+            folder.write(weights::TOKENIZER, of.json().as_bytes())?;
+        }
         summary::begin(&folder)?;
         if !json {
             chosen.iter().for_each(|why| line(why));
@@ -247,7 +250,9 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         }
         None => (Settings::of(config::combined(&args.config)?)?, None),
     };
-    let mut data = data::load(settings.model, &settings.data, settings.seed)?;
+    let tokenizer = resumed.as_ref().map(|opened| opened.folder.file(weights::TOKENIZER));
+    let kept = tokenizer.filter(|file| file.symlink_metadata().is_ok());
+    let mut data = data::load_again(settings.model, &settings.data, settings.seed, kept)?;
     if let Some(batches) = settings.overfit_batches {
         data = data.overfitted(batches.saturating_mul(settings.batch))?;
     }

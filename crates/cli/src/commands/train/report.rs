@@ -8,8 +8,9 @@ use crate::live::About;
 use crate::machine::is_gpu;
 use crate::output::{self, counted, line, number, thousands};
 use crate::shown::{self, is_loss, samples};
-use crate::weights::FACTS;
+use crate::weights::{FACTS, TOKENIZER};
 use kiln_cpu::Cpu;
+use kiln_data::{Dataset, TokenizerChoice, Tokens};
 use kiln_files::shown_path;
 use kiln_models::{Card, PhaseOptions};
 use kiln_monitor::{Facts, Watch, of_run, verdict};
@@ -111,6 +112,19 @@ pub(super) fn announce(
     });
     if data.skipped() > 0 {
         line(&format!("{} left out", counted(data.skipped(), "bad record")));
+    }
+    if let Some(of) = data.tokens().and_then(Tokens::tokenizer) {
+        let characters = data.train.characters_per_token().unwrap_or_default();
+        line(&format!(
+            "tokenizer: {}, {characters:.2} characters a token, kept as {TOKENIZER}",
+            match &settings.data.tokenizer {
+                Some(TokenizerChoice::File(path)) => shown_path(path).to_string(),
+                _ => format!(
+                    "{} learned from what is trained on",
+                    counted(of.tokenizer().vocabulary() as u64, "token")
+                ),
+            },
+        ));
     }
     line(&format!("run folder: {}", shown_path(folder)));
     if let Some(at) = at {

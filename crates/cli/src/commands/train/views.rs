@@ -8,7 +8,7 @@ use crate::output::percent;
 use crate::picture::Picture;
 use crate::worst::{Judged, Worst};
 use kiln_core::Backend;
-use kiln_data::{Dataset, Facts, Shared, Vocabulary};
+use kiln_data::{Dataset, Shared};
 use kiln_files::shown;
 use kiln_models::{Model, Net, OutputKind, Sampler};
 use kiln_nn::weights::{LoadOptions, WeightsFile};
@@ -26,8 +26,8 @@ const COLUMNS: usize = 8;
 const WORST: usize = 16;
 const JUDGED: usize = 1000;
 
-/// The characters of a text, and the temperature at which they are drawn.
-const CHARACTERS: usize = 100;
+/// The tokens of a text, and the temperature at which they are drawn.
+const TOKENS: usize = 100;
 const TEMPERATURE: f64 = 0.8;
 
 /// The network of a run a second time, which takes the weights after each epoch.
@@ -38,7 +38,6 @@ pub(super) struct Views<B: Backend> {
     /// The weights after the last epoch.
     weights: PathBuf,
     held_back: Shared,
-    vocabulary: Option<Vocabulary>,
     /// The size of a batch, and the threads that read.
     batch: usize,
     workers: usize,
@@ -54,7 +53,6 @@ impl<B: Backend> Views<B> {
             model,
             weights: weights.to_path_buf(),
             held_back: data.test.clone(),
-            vocabulary: data.facts.text(Facts::VOCABULARY).map(Vocabulary::of),
             batch: settings.valid_batch,
             workers: settings.workers,
         })
@@ -121,12 +119,12 @@ impl<B: Backend> Views<B> {
     }
 
     fn text(&self) -> Result<Vec<View>> {
-        let (Some(gpt), Some(vocabulary)) = (self.net.language_model(), &self.vocabulary) else {
+        let (Some(gpt), Some(tokens)) = (self.net.language_model(), self.held_back.tokens()) else {
             return Ok(Vec::new());
         };
         let sampler = Sampler::new(0).temperature(TEMPERATURE)?;
-        let (start, mut text) = (generate::prompt(None, vocabulary)?, String::new());
-        generate::go_on(gpt, vocabulary, sampler, &start, CHARACTERS, &mut |c| text.push(c))?;
+        let (start, mut text) = (generate::prompt(None, tokens)?, String::new());
+        generate::go_on(gpt, tokens, sampler, &start, TOKENS, &mut |piece| text.push_str(piece))?;
         // Markdown shows indented text as it is.
         let text = text.lines().map(|line| format!("    {line}\n")).collect();
         Ok(vec![View::Text {
