@@ -82,7 +82,7 @@ pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
 pub use ops::index::{Ellipsis, NewAxis, Pad, Step};
 pub use ops::loss::{CrossEntropyOptions, CtcLossOptions, Reduction, TripletOptions};
-pub use ops::{AttentionOptions, DropoutDraw, KeyValueCache};
+pub use ops::{AttentionOptions, DropoutDraw, KeyValueCache, Rotary};
 pub use optim::Optimizer;
 pub use predict::{Samples, predict};
 pub use rng::{Rng, Stream};

@@ -32,6 +32,6 @@ pub use crate::ops::{GridMode, GridOptions, GridPadding, Interpolation};
 pub use crate::optim::*;
 pub use crate::{
     Activation, AttentionOptions, Backend, CrossEntropyOptions, DType, Ellipsis, Error, Gradients, Indices, Init,
-    Initializer, Module, NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Shape, State, Step, Tensor,
+    Initializer, Module, NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Rotary, Shape, State, Step, Tensor,
     TripletOptions, Window, grad, no_grad,
 };

@@ -3,7 +3,7 @@
 use super::{Dropout, Layer, Linear};
 use crate::init::Initializer;
 use crate::ops::by_heads;
-use crate::{AttentionOptions, Backend, Error, Init, Module, Param, Result, Tensor, trace};
+use crate::{AttentionOptions, Backend, Error, Init, KeyValueCache, Module, Param, Result, Rotary, Tensor, trace};
 use kiln_core::ops::Activation;
 use std::marker::PhantomData;
 
@@ -31,6 +31,8 @@ pub struct MultiheadAttention<B: Backend> {
     pub out_proj: Linear<B>,
     dropout: Dropout<B>,
     heads: usize,
+    #[module(skip)]
+    rotary: Option<Rotary>,
 }
 
 /// The options of a [`MultiheadAttention`].
@@ -42,6 +44,7 @@ pub struct MultiheadAttentionBuilder<B> {
     heads: usize,
     bias: bool,
     dropout: f64,
+    rotary: Option<Rotary>,
     backend: PhantomData<fn() -> B>,
 }
 
@@ -82,6 +85,7 @@ impl<B: Backend> MultiheadAttention<B> {
             heads,
             bias: true,
             dropout: 0.0,
+            rotary: None,
             backend: PhantomData,
         }
     }
@@ -129,16 +133,109 @@ impl<B: Backend> MultiheadAttention<B> {
             };
             let packed = std::ptr::eq(query, key) && std::ptr::eq(key, value);
             if packed {
-                let y = self.project(query, 0, 3)?.self_attention_with(self.heads, options)?;
-                return self.out_proj.forward(&y);
+                let all = self.turned(self.project(query, 0, 3)?, 0)?;
+                return self.out_proj.forward(&all.self_attention_with(self.heads, options)?);
             }
-            let parts = [
+            let [q, k, v] = [
                 self.project(query, 0, 1)?,
                 self.project(key, 1, 1)?,
                 self.project(value, 2, 1)?,
             ];
-            let y = by_heads([&parts[0], &parts[1], &parts[2]], self.heads, options)?;
+            let (q, k) = (self.turn(q, 0)?, self.turn(k, 0)?);
+            let y = by_heads([&q, &k, &v], self.heads, options)?;
             self.out_proj.forward(&y)
+        })
+    }
+
+    /// Queries or keys `[N, T, width]` at their positions, of which the first is `past`.
+    fn turn(&self, x: Tensor<B>, past: usize) -> Result<Tensor<B>> {
+        let Some(rotary) = &self.rotary else {
+            return Ok(x);
+        };
+        let at = Rotary {
+            offset: rotary.offset + past,
+            axis: 1,
+            ..*rotary
+        };
+        x.unflatten(-1, (self.heads, -1))?.rotary_embedding(&at)?.flatten(2, -1)
+    }
+
+    /// Packed queries, keys and values with the first two at their positions.
+    fn turned(&self, all: Tensor<B>, past: usize) -> Result<Tensor<B>> {
+        if self.rotary.is_none() {
+            return Ok(all);
+        }
+        let width = self.in_proj_weight.shape()[1];
+        let part = |i| all.narrow(2, i * width, width);
+        let (q, k) = (self.turn(part(0)?, past)?, self.turn(part(1)?, past)?);
+        Tensor::concat(&[&q, &k, &part(2)?], 2)
+    }
+
+    /// Causal self-attention of positions `[N, T, width]` that come after those of `cache`, to which they are added, `[N, T, width]`:
+    /// for writing, without dropout.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Init, KeyValueCache, Rng, Rotary, Tensor, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let attention = MultiheadAttention::builder(16, 4).rotary(Rotary::default()).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[1, 5, 16], DType::F32, &mut Rng::new(0))?;
+    /// let mut cache = KeyValueCache::new();
+    /// attention.attend_cached(&x.narrow(1, 0, 4)?, &mut cache)?;
+    /// let last = attention.attend_cached(&x.narrow(1, 4, 1)?, &mut cache)?;
+    /// let whole = attention.attend(&x, &x, &x, &AttentionOptions::causal())?.narrow(1, 4, 1)?;
+    /// assert!(last.sub(&whole)?.abs()?.max(&[], false)?.item()? < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::self_attention_cached`].
+    pub fn attend_cached(&self, x: &Tensor<B>, cache: &mut KeyValueCache<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let all = self.turned(self.project(x, 0, 3)?, cache.len())?;
+            self.out_proj.forward(&all.self_attention_cached(self.heads, cache)?)
+        })
+    }
+
+    /// The keys and the values of a memory `[N, S, width]`, each `[N, S, width]`, for several calls of
+    /// [`attend_projected`](MultiheadAttention::attend_projected).
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Init, Rng, Tensor, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let attention = MultiheadAttention::new(init, 16, 4)?;
+    /// let [x, memory] = [2, 7].map(|t| Tensor::randn(&cpu, &[1, t, 16], DType::F32, &mut Rng::new(0)));
+    /// let (x, memory) = (x?, memory?);
+    /// let options = AttentionOptions::default();
+    /// let y = attention.attend_projected(&x, &attention.project_memory(&memory)?, &options)?;
+    /// assert_eq!(y.to_vec::<f32>()?, attention.attend(&x, &memory, &memory, &options)?.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A memory of another rank or width, memory.
+    pub fn project_memory(&self, memory: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
+        Ok([self.turn(self.project(memory, 1, 1)?, 0)?, self.project(memory, 2, 1)?])
+    }
+
+    /// Attention of `query` `[N, L, width]` to keys and values that [`project_memory`](MultiheadAttention::project_memory) has made,
+    /// `[N, L, width]`: for writing, without the layer's dropout.
+    ///
+    /// See the example of [`MultiheadAttention::project_memory`].
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::attend`].
+    pub fn attend_projected(
+        &self,
+        query: &Tensor<B>,
+        memory: &[Tensor<B>; 2],
+        options: &AttentionOptions<'_, B>,
+    ) -> Result<Tensor<B>> {
+        trace::scope(self, query, || {
+            let q = self.turn(self.project(query, 0, 1)?, 0)?;
+            self.out_proj
+                .forward(&by_heads([&q, &memory[0], &memory[1]], self.heads, options)?)
         })
     }
 }
@@ -171,6 +268,15 @@ impl<B: Backend> MultiheadAttentionBuilder<B> {
         self
     }
 
+    /// Gives queries and keys rotary positions ([`Tensor::rotary_embedding`]), which begin anew for each head; none by default. The axis
+    /// of the options does not count.
+    ///
+    /// See the example of [`MultiheadAttention::attend_cached`].
+    pub fn rotary(mut self, rotary: Rotary) -> Self {
+        self.rotary = Some(rotary);
+        self
+    }
+
     /// Makes the layer, with PyTorch's initial values: Xavier-uniform projections of the inputs, and biases of 0.
     ///
     /// See the example of [`MultiheadAttention::builder`].
@@ -193,6 +299,7 @@ impl<B: Backend> MultiheadAttentionBuilder<B> {
             out_proj,
             dropout: Dropout::new(init, self.dropout)?,
             heads,
+            rotary: self.rotary,
         })
     }
 }

@@ -52,7 +52,10 @@ pub use recurrent::*;
 pub use residual_stream::ResidualStream;
 pub use sequential::Sequential;
 pub(crate) use sequential::instance;
-pub use transformer::{TransformerEncoder, TransformerEncoderLayer, TransformerEncoderLayerBuilder};
+pub use transformer::{
+    DecoderCache, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+    TransformerEncoderLayer, TransformerEncoderLayerBuilder, TransformerMasks,
+};
 pub use upsample::{PixelShuffle, PixelUnshuffle, Upsample};
 pub use weight_norm::{SpectralNorm, WeightNorm, Weighted};
 

@@ -22,6 +22,7 @@ pub(crate) mod random;
 mod recurrent;
 mod reduce;
 mod residual;
+mod rotary;
 mod softmax;
 
 pub(crate) use attention::by_heads;
@@ -34,3 +35,4 @@ pub use recurrent::Recurrence;
 pub(crate) use recurrent::last_states;
 pub(crate) use reduce::acc_dtype;
 pub use residual::DropoutDraw;
+pub use rotary::Rotary;

@@ -7,7 +7,7 @@ use kiln_nn::{LoadOptions, weights::decode};
 
 const OPTIONS: fn() -> AttentionOptions<'static, Cpu> = AttentionOptions::default;
 
-fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
+pub(crate) fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
     assert_eq!(got.shape(), want.shape(), "{what}");
     let want = want.to_f64().unwrap();
     let largest = want.iter().fold(0f64, |a, w| a.max(w.abs()));
@@ -15,6 +15,32 @@ fn close(got: &Tensor<Cpu>, want: &Tensor<Cpu>, what: &str) {
         // A few hundred operations in f64.
         assert!((g - w).abs() <= 1e-13 * largest, "{what}: {g}, expected {w}");
     }
+}
+
+/// The module with the parameters of the case `name` of a golden file, which gives PyTorch's result and gradient by `run`.
+pub(crate) fn compare<M: Module<Cpu>>(
+    (cpu, all): (&Cpu, &StateDict<Cpu>),
+    name: &str,
+    make: impl Fn(&mut Init<Cpu>) -> Result<M>,
+    run: impl Fn(&M, &Tensor<Cpu>) -> Result<Tensor<Cpu>>,
+) {
+    let parameters = all.part(name);
+    let mut module = make(&mut Init::new(cpu, 0).dtype(DType::F64)).unwrap();
+    module.eval();
+    let report = module.load_state_dict(&parameters, LoadOptions::partial()).unwrap();
+    assert!(
+        report.unexpected.is_empty() && report.mismatched.is_empty(),
+        "{name}: {report}"
+    );
+    // PyTorch's dropouts have no counters.
+    assert!(report.missing.iter().all(|m| m.ends_with("step")), "{name}: {report}");
+
+    let io = |what: &str| all.float(&format!("{name}-{what}")).unwrap().clone();
+    let x = io("x").requires_grad();
+    let y = run(&module, &x).unwrap();
+    close(&y, &io("y"), name);
+    let sum = y.mul(&io("w")).unwrap().sum(&[], false).unwrap();
+    close(sum.backward().unwrap().get(&x).unwrap(), &io("dx"), name);
 }
 
 /// The tensors of `../golden/attention.py`.
@@ -32,24 +58,8 @@ fn check<M: Module<Cpu>>(
 ) {
     let cpu = Cpu::poisoned();
     let all = golden(&cpu);
-    let parameters = all.part(name);
-    let mut module = make(&mut Init::new(&cpu, 0).dtype(DType::F64)).unwrap();
-    module.eval();
-    let report = module.load_state_dict(&parameters, LoadOptions::partial()).unwrap();
-    assert!(
-        report.unexpected.is_empty() && report.mismatched.is_empty(),
-        "{name}: {report}"
-    );
-    // PyTorch's dropouts have no counters.
-    assert!(report.missing.iter().all(|m| m.ends_with("step")), "{name}: {report}");
-
-    let io = |what: &str| all.float(&format!("{name}-{what}")).unwrap().clone();
     let tokens = all.int("tokens").unwrap().reshape(&[2, 1, 1, 5]).unwrap();
-    let x = io("x").requires_grad();
-    let y = run(&module, &x, &tokens).unwrap();
-    close(&y, &io("y"), name);
-    let sum = y.mul(&io("w")).unwrap().sum(&[], false).unwrap();
-    close(sum.backward().unwrap().get(&x).unwrap(), &io("dx"), name);
+    compare((&cpu, &all), name, make, |m, x| run(m, x, &tokens));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod recurrent;
 mod schedules;
 mod selection;
 mod storage;
+mod transformer;
 mod watch;
 mod weight_files;
 mod weight_norm;

@@ -40,6 +40,32 @@ impl<B: Backend> KeyValueCache<B> {
 }
 
 #[compiled_once]
+impl<B: Backend> KeyValueCache<B> {
+    /// The cache of the sequences `rows` `[M]`, in this order and as often as they are named: those of a beam that go on (the
+    /// `reorder_cache` of Hugging Face's transformers).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, KeyValueCache, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut cache = KeyValueCache::new();
+    /// Tensor::randn(&cpu, &[2, 5, 3 * 8], DType::F32, &mut Rng::new(0))?.self_attention_cached(2, &mut cache)?;
+    /// let mut beams = cache.select(&Indices::from_slice(&cpu, &[1i32, 1, 0], &[3])?)?;
+    /// let next = Tensor::randn(&cpu, &[3, 1, 3 * 8], DType::F32, &mut Rng::new(1))?;
+    /// assert_eq!(next.self_attention_cached(2, &mut beams)?.shape().dims(), [3, 1, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::index_select`].
+    pub fn select(&self, rows: &Indices<B>) -> Result<Self> {
+        let of = |[keys, values]: &[Tensor<B>; 2]| Ok([keys.index_select(0, rows)?, values.index_select(0, rows)?]);
+        Ok(KeyValueCache {
+            seen: self.seen.as_ref().map(of).transpose()?,
+        })
+    }
+}
+
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Causal [`Tensor::self_attention`] of positions that come after those of `cache`, to which they are added: packed queries, keys
     /// and values `[N, T, 3·H·D]` of the new positions to `[N, T, H·D]`. Positions in one call or in several give the same results up
