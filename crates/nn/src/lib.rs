@@ -61,6 +61,7 @@ mod indices;
 pub mod init;
 mod instances;
 pub mod layers;
+pub mod lora;
 mod memory;
 pub mod module;
 pub mod ops;

@@ -6,8 +6,7 @@ use crate::weights::first_non_finite;
 use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_core::Backend;
 use kiln_data::Batch;
-use kiln_nn::Module;
-use kiln_nn::module::StateDict;
+use kiln_nn::{Module, lora};
 use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
@@ -45,7 +44,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Starts to write the model's weights under each of the names. This thread takes the values, another one encodes and writes them.
     fn write_weights(&mut self, names: &[&'static str]) -> Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let tensors = StateDict::of(&*self.model).snapshot()?;
+        let tensors = lora::state_dict(&*self.model).snapshot()?;
         writer.weights(names.to_vec(), tensors, self.trainer.metadata.clone())?;
         self.saved.extend(names);
         Ok(())

@@ -1,8 +1,10 @@
 //! The fully connected layer.
 
-use super::Layer;
+use super::{Layer, Lora};
 use crate::autograd::recompute;
-use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walkable, trace};
+use crate::module::Runnable;
+use crate::ops::activate;
+use crate::{Backend, Error, Init, Param, Result, Shape, Tensor, Walk, WalkMut, Walkable, trace};
 use kiln_core::ModuleId;
 use kiln_core::ops::{Activation, MatmulParams};
 use std::marker::PhantomData;
@@ -20,13 +22,44 @@ use std::marker::PhantomData;
 /// assert_eq!(layer.weight.shape().dims(), [10, 64]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Clone, Debug, Module)]
+#[derive(Clone, Debug)]
 pub struct Linear<B: Backend> {
     /// The matrix `[out, in]`.
     pub weight: Param<B>,
     /// The bias `[out]`.
     pub bias: Option<Param<B>>,
+    /// A low-rank addition to the weight, before the activation; none unless a model is fine-tuned by it
+    /// ([`LoraOptions`](crate::lora::LoraOptions)).
+    pub lora: Option<Box<Lora<B>>>,
     activation: Activation,
+}
+
+impl<B: Backend> Walkable<B> for Linear<B> {
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        Some(self.duplicate())
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.field("weight", &self.weight);
+        walk.field("bias", &self.bias);
+        if let Some(lora) = &self.lora {
+            walk.field("lora_A", &lora.a);
+            walk.field("lora_B", &lora.b);
+            walk.field("lora_dropout", &lora.dropout);
+        }
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        if walk.layer(self) {
+            return;
+        }
+        walk.field("weight", &mut self.weight);
+        walk.field("bias", &mut self.bias);
+        if let Some(lora) = &mut self.lora {
+            let Lora { a, b, dropout, .. } = &mut **lora;
+            walk.field("lora_A", a);
+            walk.field("lora_B", b);
+            walk.field("lora_dropout", dropout);
+        }
+    }
 }
 
 /// The options of a [`Linear`].
@@ -104,7 +137,9 @@ impl<B: Backend> Linear<B> {
     pub fn forward_joined(layers: &[&Linear<B>], x: &Tensor<B>) -> Result<Tensor<B>> {
         let ids: Vec<ModuleId> = layers.iter().map(|layer| layer.module_id()).collect();
         let plain = layers.iter().map(|layer| match (&layer.bias, layer.activation) {
-            (Some(bias), Activation::None) => Some((layer.weight.tensor(), bias.tensor())),
+            (Some(bias), Activation::None) if layer.addition().is_none() => {
+                Some((layer.weight.tensor(), bias.tensor()))
+            }
             _ => None,
         });
         match plain.collect::<Option<Vec<_>>>() {
@@ -121,7 +156,16 @@ impl<B: Backend> Linear<B> {
 
     /// The layer's function with this weight.
     pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.linear(weight, self.bias.as_deref(), self.activation)
+        let Some(lora) = self.addition() else {
+            return x.linear(weight, self.bias.as_deref(), self.activation);
+        };
+        let y = x.linear(weight, self.bias.as_deref(), Activation::None)?;
+        activate(self.activation, y.add(&lora.added(x)?)?)
+    }
+
+    /// The addition that the weight does not have in it.
+    fn addition(&self) -> Option<&Lora<B>> {
+        self.lora.as_deref().filter(|lora| !lora.merged)
     }
 }
 
@@ -174,6 +218,7 @@ impl<B: Backend> LinearBuilder<B> {
         Ok(Linear {
             weight: init.weight(&shape)?,
             bias: self.bias.then(|| init.bias(self.outputs, &shape)).transpose()?,
+            lora: None,
             activation: self.activation,
         })
     }

@@ -4,6 +4,7 @@ use super::param::Param;
 use super::state::{Counter, Mode, State};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ModuleId;
+use std::any::Any;
 
 /// A type whose parameters and buffers can be visited. `#[derive(Module)]` implements it for structs whose fields are
 /// modules, and every type that has it is a [`Module`](super::Module).
@@ -249,7 +250,13 @@ impl<B: Backend> std::fmt::Debug for Walk<'_, '_, B> {
 /// ```
 pub struct WalkMut<'w, 'a, B: Backend> {
     path: String,
-    visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>),
+    visit: VisitMut<'w, 'a, B>,
+}
+
+/// The function that a mutable walk calls: with every parameter and buffer, or with the layers that show themselves to it.
+enum VisitMut<'w, 'a, B: Backend> {
+    Entries(&'w mut dyn FnMut(&str, EntryMut<'a, B>)),
+    Layers(&'w mut dyn FnMut(&str, &mut dyn Any)),
 }
 
 impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
@@ -259,7 +266,26 @@ impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
     pub fn new(visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>)) -> Self {
         WalkMut {
             path: String::new(),
-            visit,
+            visit: VisitMut::Entries(visit),
+        }
+    }
+
+    /// A walk that calls `visit` with the layers that show themselves by [`layer`](WalkMut::layer).
+    pub(crate) fn layers(visit: &'w mut dyn FnMut(&str, &mut dyn Any)) -> Self {
+        WalkMut {
+            path: String::new(),
+            visit: VisitMut::Layers(visit),
+        }
+    }
+
+    /// Shows a layer to a walk over layers; false if the walk is one over entries, to which its fields are shown.
+    pub(crate) fn layer(&mut self, layer: &mut dyn Any) -> bool {
+        match &mut self.visit {
+            VisitMut::Entries(_) => false,
+            VisitMut::Layers(visit) => {
+                visit(&self.path, layer);
+                true
+            }
         }
     }
 
@@ -274,7 +300,9 @@ impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
 
     /// Reports an entry at the present path.
     pub(super) fn entry(&mut self, entry: EntryMut<'a, B>) {
-        (self.visit)(&self.path, entry);
+        if let VisitMut::Entries(visit) = &mut self.visit {
+            visit(&self.path, entry);
+        }
     }
 }
 

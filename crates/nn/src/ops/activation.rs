@@ -64,7 +64,7 @@ impl Fused {
 }
 
 /// `f(x)` as an op of its own.
-pub(super) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor<B>> {
+pub(crate) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor<B>> {
     match f.function() {
         None => Ok(x),
         Some(f) => x.unary(f.function().name, f, &[]),

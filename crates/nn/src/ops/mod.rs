@@ -25,6 +25,7 @@ mod residual;
 mod rotary;
 mod softmax;
 
+pub(crate) use activation::activate;
 pub(crate) use attention::by_heads;
 pub use attention::{AttentionOptions, KeyValueCache};
 pub use fft::FftNorm;

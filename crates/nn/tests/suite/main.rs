@@ -14,6 +14,7 @@ mod hooks;
 mod init;
 mod layers;
 mod lbfgs;
+mod lora;
 mod module;
 mod names;
 mod ndarray;

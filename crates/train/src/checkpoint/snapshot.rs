@@ -8,7 +8,7 @@ use kiln_core::Backend;
 use kiln_data::{Batch, Loader};
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Snapshot, decode};
-use kiln_nn::{LoadOptions, Module};
+use kiln_nn::{LoadOptions, Module, lora};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of the parts of a checkpoint's tensors.
@@ -67,7 +67,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// The state of the run between two steps: the manifest, without the history, and the tensors. The pending losses have been read.
     pub(crate) fn snapshot(&self) -> Result<(Manifest, Snapshot)> {
         let mut tensors = StateDict::new();
-        tensors.insert_part(MODEL, StateDict::of(&*self.model));
+        tensors.insert_part(MODEL, lora::state_dict(&*self.model));
         let mut phases = Vec::new();
         for (i, leg) in self.legs.iter().enumerate() {
             let state = leg.phase.optimizer.state_dict()?;
@@ -146,8 +146,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
 
     /// Continues from a state of this run.
     pub(crate) fn restore_state(&mut self, manifest: &Manifest, tensors: &StateDict<B>) -> Result<()> {
-        self.model
-            .load_state_dict(&tensors.part(MODEL), LoadOptions::strict().allow_non_finite())?;
+        let options = LoadOptions::strict().allow_non_finite();
+        lora::load_state_dict(&mut *self.model, &tensors.part(MODEL), options)?;
         for (i, (leg, state)) in self.legs.iter_mut().zip(&manifest.phases).enumerate() {
             leg.phase
                 .optimizer
