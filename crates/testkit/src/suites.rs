@@ -43,6 +43,7 @@ macro_rules! every_suite {
             ops::recurrent { sequences, refused }
             ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, nuclear_norm, correct, correct_refused, along_one_axis, sorted_and_multiplied, ties_and_limits, refused }
             ops::residual { residual_norm, residual_add, dropped, norm_again, refused }
+            ops::rotary { rotary, refused }
             ops::softmax { softmax, refused }
             ::golden { pytorch, edges }
             ::halves { rounded_once, losses }

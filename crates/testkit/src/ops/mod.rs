@@ -19,4 +19,5 @@ pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod residual;
+pub mod rotary;
 pub mod softmax;
