@@ -233,7 +233,8 @@ fn left_out<B: Backend, M: Walkable<B> + ?Sized>(model: &M) -> Vec<String> {
 /// # let cpu = kiln_cpu::Cpu::new();
 /// # let init = &mut Init::new(&cpu, 0);
 /// let mut layer = Linear::new(init, 8, 4)?;
-/// assert!(lora::load_state_dict(&mut layer, &lora::state_dict(&layer.clone()), LoadOptions::strict()).is_ok());
+/// let whole = lora::state_dict(&layer);
+/// assert!(lora::load_state_dict(&mut layer, &whole, LoadOptions::strict()).is_ok());
 /// LoraOptions::new(2).adapt(init, &mut layer)?;
 /// let additions = lora::state_dict(&layer);
 /// assert_eq!(additions.len(), 2);
