@@ -29,6 +29,8 @@ pub(super) struct Plan {
 enum Class {
     Small,
     Large,
+    /// Large requests whose places were chosen together.
+    Planned,
     /// A segment for each request, and of exactly its size.
     Own,
 }
@@ -38,12 +40,18 @@ impl Plan {
     pub(super) fn is_large(&self) -> bool {
         self.class == Class::Large
     }
+
+    /// The plan for the same request in the segment of [`plan_all`].
+    pub(super) fn planned(self) -> Self {
+        let class = Class::Planned;
+        Plan { class, ..self }
+    }
 }
 
-/// The plan for all large requests in one segment of this many bytes.
+/// The plan for all large requests in one segment of this many bytes, in which each has a place and others lie where all else is full.
 pub(super) fn plan_all(bytes: usize) -> Option<Plan> {
     let segment = bytes.checked_next_multiple_of(GRAIN)?;
-    let class = Class::Large;
+    let class = Class::Planned;
     (bytes >= LARGE && segment <= isize::MAX as usize).then_some(Plan { bytes, segment, class })
 }
 
@@ -94,7 +102,7 @@ impl Arena {
         let keep = match class {
             Class::Small => rest >= ALIGN,
             // A rest that only a small request could use is not worth a part of its own among large ones.
-            Class::Large => rest > SMALL,
+            Class::Large | Class::Planned => rest > SMALL,
             Class::Own => false,
         };
         let part = self.parts.get_mut(&at)?;

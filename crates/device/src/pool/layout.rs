@@ -54,20 +54,26 @@ impl Layout {
         }
     }
 
-    /// Bytes and life of a block that shares its place.
-    fn shared(&self, span: &Span) -> Option<(usize, usize, usize)> {
-        let until = span.until?;
-        let long = (until - span.from) * LONG.1 >= self.events * LONG.0;
-        (!long).then_some((span.bytes, span.from, until))
+    /// Bytes and life of the blocks that have been given back: the others outlive the step.
+    fn given_back(&self) -> Vec<(usize, usize, usize)> {
+        let spans = self.spans.iter();
+        spans
+            .filter_map(|span| Some((span.bytes, span.from, span.until?)))
+            .collect()
     }
 
-    /// The places of those blocks that have been given back: the others outlive the step. One that lives for nearly all of the step shares
-    /// its part with next to nothing; it gets a segment of its own if it is asked for, which a batch is not: it lies in memory before.
+    /// True for a block that lives for nearly all of the step.
+    fn is_long(&self, (_, from, until): (usize, usize, usize)) -> bool {
+        (until - from) * LONG.1 >= self.events * LONG.0
+    }
+
+    /// The places of those blocks that have been given back. One that lives for nearly all of the step shares its part with next to
+    /// nothing; it gets a segment of its own if it is asked for, which a batch is not: it lies in memory before.
     pub(super) fn places(&self) -> Places {
-        let spans: Vec<_> = self.spans.iter().filter_map(|span| self.shared(span)).collect();
-        let mut order: Vec<usize> = (0..spans.len()).collect();
+        let spans = self.given_back();
+        let mut order: Vec<usize> = (0..spans.len()).filter(|&i| !self.is_long(spans[i])).collect();
         order.sort_by_key(|&i| Reverse(spans[i].0));
-        let mut blocks: Vec<(usize, u64)> = spans.iter().map(|span| (span.0, 0)).collect();
+        let mut blocks: Vec<(usize, Option<u64>)> = spans.iter().map(|span| (span.0, None)).collect();
         // Bytes, place, and the number of the block, by places.
         let mut placed: Vec<(u64, u64, usize)> = Vec::new();
         let mut end = 0;
@@ -82,7 +88,7 @@ impl Layout {
                 free = free.max(at + size);
             }
             let at = best.map_or(free, |(_, at)| at);
-            blocks[i].1 = at;
+            blocks[i].1 = Some(at);
             end = end.max(at + bytes);
             let next = placed.partition_point(|p| p.0 <= at);
             placed.insert(next, (at, bytes, i));
@@ -101,8 +107,8 @@ impl Layout {
 pub(super) struct Places {
     end: usize,
     base: u64,
-    /// Bytes and places.
-    blocks: Vec<(usize, u64)>,
+    /// Bytes and places; those without a place lie elsewhere.
+    blocks: Vec<(usize, Option<u64>)>,
     next: usize,
 }
 
@@ -118,13 +124,13 @@ impl Places {
     }
 
     /// The address for the next request, of this many bytes. What the step asked for besides is passed over; `None` for a request that it
-    /// had not.
+    /// had not, or that has no place.
     pub(super) fn next(&mut self, bytes: usize) -> Option<u64> {
         let mut left = self.blocks.get(self.next..)?.iter().take(LEFT_OUT);
         let passed = left.position(|block| block.0 == bytes)?;
         let at = self.blocks[self.next + passed].1;
         self.next += passed + 1;
-        Some(self.base + at)
+        at.map(|at| self.base + at)
     }
 }
 
@@ -157,6 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_lives_long_takes_no_place_of_another() {
+        let mut layout = Layout::default();
+        layout.take(0, 40);
+        for block in 1..9 {
+            layout.take(block, if block == 8 { 40 } else { 10 });
+            layout.give(block);
+        }
+        layout.give(0);
+        let mut places = layout.places();
+        assert_eq!(places.needed(), 40);
+        assert_eq!(places.next(40), None);
+        let at: Vec<_> = [10, 10, 40].into_iter().map(|bytes| places.next(bytes)).collect();
+        assert_eq!(at, [Some(0), Some(0), Some(0)]);
+    }
+
+    #[test]
     fn requests_that_are_left_out_are_passed_over() {
         let mut layout = Layout::default();
         for block in 0..4 {
@@ -183,14 +205,13 @@ mod tests {
                 }
             }
             live.into_iter().for_each(|block| layout.give(block));
-            let (places, spans) = (layout.places(), &layout.spans);
-            let shared: Vec<_> = spans.iter().filter_map(|span| layout.shared(span)).collect();
-            prop_assert_eq!(shared.len(), places.blocks.len());
-            for (i, a) in shared.iter().enumerate() {
-                let at = places.blocks[i].1;
+            let (places, spans) = (layout.places(), layout.given_back());
+            prop_assert_eq!(spans.len(), places.blocks.len());
+            for (i, a) in spans.iter().enumerate() {
+                let Some(at) = places.blocks[i].1 else { continue };
                 prop_assert!(at as usize + a.0 <= places.needed());
-                for (j, b) in shared.iter().enumerate().skip(i + 1) {
-                    let to = places.blocks[j].1;
+                for (j, b) in spans.iter().enumerate().skip(i + 1) {
+                    let Some(to) = places.blocks[j].1 else { continue };
                     let apart = at + a.0 as u64 <= to || to + b.0 as u64 <= at;
                     prop_assert!(apart || a.2 <= b.1 || b.2 <= a.1, "{a:?} {b:?}");
                 }

@@ -80,14 +80,18 @@ impl Room {
                     plan.segment = plan.bytes;
                     segment = allocate(&self.context, plan.segment)?;
                 }
-                let Some(segment) = segment else {
-                    drop(arena);
-                    return Err(self.exhausted(bytes)?);
-                };
-                arena.add(plan, segment);
-                self.tally.allocated(plan.segment);
+                if let Some(segment) = segment {
+                    arena.add(plan, segment);
+                    self.tally.allocated(plan.segment);
+                }
                 // A new segment fits the request that it was made for.
-                arena.take(plan).unwrap_or(segment)
+                match arena.take(plan).or_else(|| arena.take(plan.planned())) {
+                    Some(at) => at,
+                    None => {
+                        drop(arena);
+                        return Err(self.exhausted(bytes)?);
+                    }
+                }
             }
         };
         self.tally.taken(arena.size(at));
@@ -136,7 +140,7 @@ impl Room {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .next(plan.bytes)?;
-        arena.take_at(plan, at)
+        arena.take_at(plan.planned(), at)
     }
 
     /// Begins to look at large blocks anew.

@@ -1,6 +1,6 @@
 //! The arena on addresses without memory.
 
-use super::arena::{ALIGN, Arena, plan};
+use super::arena::{ALIGN, Arena, plan, plan_all};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -163,14 +163,17 @@ proptest! {
 /// A part is taken where it is asked for if all of it is free there, and what is left around it is found and joined again.
 #[test]
 fn a_part_is_taken_where_it_is_planned() {
-    let (mut arena, all) = (Arena::default(), plan(40 << 20, false).unwrap());
-    let (part, at) = (plan(12 << 20, false).unwrap(), 1 << 30);
+    let (mut arena, all) = (Arena::default(), plan_all(40 << 20).unwrap());
+    let (part, at) = (plan(12 << 20, false).unwrap().planned(), 1 << 30);
     arena.add(all, at);
     assert_eq!(arena.take_at(part, at + (8 << 20)), Some(at + (8 << 20)));
     for taken in [0, 7, 8, 19, 29] {
         assert_eq!(arena.take_at(part, at + (taken << 20)), None);
     }
-    assert_eq!(arena.take(plan(8 << 20, false).unwrap()), Some(at));
+    // A request without a place comes in no other's way.
+    let other = plan(8 << 20, false).unwrap();
+    assert_eq!(arena.take(other), None);
+    assert_eq!(arena.take(other.planned()), Some(at));
     assert_eq!(arena.take_at(part, at + (28 << 20)), Some(at + (28 << 20)));
     for taken in [8, 0, 28] {
         arena.give(at + (taken << 20));
