@@ -31,6 +31,7 @@ fn manifests() {
     assert_eq!(list[0].path, folder.path("audio/a.ogg"));
     assert_eq!((list[0].text.as_str(), list[0].seconds), ("Una rana.", Some(0.85)));
     assert_eq!(list[1].text, "\"Sí\", dijo.");
+    assert_eq!((&list[1].list, list[1].line), (&folder.path("manifest.tsv"), 3));
     assert_eq!((list[1].split.as_deref(), list[1].seconds), (Some("test"), None));
     let commas = "\u{feff}text,path\r\n\"a \"\"b\"\", c\",/x.wav\r\n";
     let list = read_manifest(folder.write("list.csv", commas)).unwrap();

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use kiln_models::Model;
 use std::path::PathBuf;
 
-pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, WeightsArgs};
+pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, TranscribeArgs, WeightsArgs};
 pub(crate) use find_batch::FindBatchArgs;
 pub(crate) use find_lr::FindLrArgs;
 pub(crate) use forecast::ForecastArgs;
@@ -27,6 +27,7 @@ Examples:
   kiln train resnet18 --data cifar-10-batches-bin
   kiln train gpt-mini --data shakespeare.txt
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
+  kiln train deepspeech2 --data manifest.tsv   then: kiln transcribe runs/deepspeech2-0 FILE.wav
   kiln train vae                            a network that draws digits; then: kiln generate runs/vae-0
   kiln train mlp --data houses.csv --target price
   kiln summary lenet
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Predict(PredictArgs),
     /// Continue a text with the language model of a run, or draw images with a vae
     Generate(GenerateArgs),
+    /// Write down what is said in sound files, by the network of a run
+    Transcribe(TranscribeArgs),
     /// List the models, their sizes and how each is trained
     Models(ModelsArgs),
     /// List the datasets that are read, and the models that take them

@@ -73,6 +73,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
         Command::Generate(args) => commands::generate::run(args),
+        Command::Transcribe(args) => commands::transcribe::run(args),
         Command::Models(args) => commands::models::run(args),
         Command::Datasets(args) => commands::datasets::run(args),
         Command::Summary(args) => commands::summary::run(args),

@@ -44,6 +44,13 @@ pub trait Dataset: Send + Sync {
         None
     }
 
+    /// The length of sample `index`, in a unit of the dataset's, where it is known without reading the sample: for batches of samples of
+    /// similar length ([`Buckets`](crate::Buckets)).
+    fn length(&self, index: usize) -> Option<u32> {
+        let _ = index;
+        None
+    }
+
     /// Number of classes: labels are in `0..classes`. `None` when labels are not classes.
     fn classes(&self) -> Option<usize> {
         None
@@ -87,6 +94,9 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
     fn shape(&self) -> Option<Shape> {
         (**self).shape()
+    }
+    fn length(&self, index: usize) -> Option<u32> {
+        (**self).length(index)
     }
     fn classes(&self) -> Option<usize> {
         (**self).classes()
@@ -187,6 +197,9 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
     fn shape(&self) -> Option<Shape> {
         self.dataset.shape()
+    }
+    fn length(&self, index: usize) -> Option<u32> {
+        self.dataset.length(*self.indices.get(index)?)
     }
     fn classes(&self) -> Option<usize> {
         self.dataset.classes()

@@ -1,5 +1,6 @@
 //! The errors of reading data. Each names the file, the place in it, the value found and the value expected.
 
+use kiln_audio::AudioError;
 use kiln_files::{shown, shown_path};
 use std::any::Any;
 use std::fmt;
@@ -286,6 +287,19 @@ pub enum DataError {
         /// That of the network's tokenizer.
         expected: usize,
     },
+    /// The sound of an utterance cannot be read.
+    #[error("{}: line {line}: {source}", shown_path(list))]
+    Utterance {
+        /// The list that names the file.
+        list: PathBuf,
+        /// The line of the list, counted from 1.
+        line: usize,
+        /// The error, which names the file.
+        source: Box<AudioError>,
+    },
+    /// An error of a file with sound or of a list of utterances.
+    #[error(transparent)]
+    Audio(Box<AudioError>),
     /// A tensor error: a shape that overflows, or an error of the device.
     #[error(transparent)]
     Tensor(Box<kiln_core::Error>),
@@ -294,6 +308,12 @@ pub enum DataError {
 impl From<kiln_core::Error> for DataError {
     fn from(error: kiln_core::Error) -> Self {
         DataError::Tensor(Box::new(error))
+    }
+}
+
+impl From<AudioError> for DataError {
+    fn from(error: AudioError) -> Self {
+        DataError::Audio(Box::new(error))
     }
 }
 

@@ -40,8 +40,8 @@ pub use batch::{
 };
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
-    DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, ROWS, ReadFile, Request, SampleKind,
-    Shared, Sizes, WINDOWS,
+    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, ROWS, ReadFile, Request,
+    SAMPLE_RATE, SampleKind, Shared, Sizes, UTTERANCES, WINDOWS,
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{
@@ -58,7 +58,7 @@ pub use resident::{DeviceImages, Windows};
 pub use sample::{ByteImage, Sample};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
-pub use transforms::{Compose, Crop, Draw, Erase, Flip, Normalise, ToFloat, Transform};
+pub use transforms::{Compose, Crop, Draw, Erase, Flip, LogMel, Normalise, SpecAugment, Speed, ToFloat, Transform};
 
 /// Names for the code that `#[derive(Batch)]` writes.
 #[doc(hidden)]

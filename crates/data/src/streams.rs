@@ -19,5 +19,7 @@ pub(crate) const WEIGHTED: u32 = *spaces::DATA.start() + 5;
 pub(crate) const SUMS: u32 = *spaces::DATA.start() + 6;
 /// The rows of a made-up table; the step is the part.
 pub(crate) const ROWS: u32 = *spaces::DATA.start() + 7;
+/// Made-up speech; the step is the part.
+pub(crate) const SPEECH: u32 = *spaces::DATA.start() + 8;
 /// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

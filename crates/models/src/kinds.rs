@@ -1,13 +1,13 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, WINDOWS};
+use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, UTTERANCES, WINDOWS};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Input {
     /// The kind of samples.
     pub kind: &'static SampleKind,
-    /// `[H, W, C]` of images, `[T]` of windows of text; of rows the numbers of a row that the network is built for where no data says
+    /// `[H, W, C]` of images, `[T]` of windows of text, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
     /// otherwise.
     pub shape: &'static [usize],
 }
@@ -31,6 +31,14 @@ impl Input {
         Input {
             kind: &ROWS,
             shape: width,
+        }
+    }
+
+    /// Speech as spectrograms of so many bins, and the frames of made-up samples.
+    pub const fn speech(shape: &'static [usize; 2]) -> Self {
+        Input {
+            kind: &UTTERANCES,
+            shape,
         }
     }
 
@@ -96,6 +104,8 @@ pub enum OutputKind {
     /// Logits of this many tokens, or of as many as the data has if these are more. The characters of a text are tokens until a text
     /// is read by another vocabulary.
     Tokens(usize),
+    /// Logits of this many letters with a blank, at each step of an utterance; a network for other letters has as many as the data.
+    Letters(usize),
     /// Images like its inputs.
     Images,
     /// This many numbers.
@@ -106,9 +116,11 @@ impl OutputKind {
     /// The last dimension of the output: classes, characters or numbers; `None` for images.
     pub const fn size(self) -> Option<usize> {
         match self {
-            OutputKind::Classes(n) | OutputKind::Characters(n) | OutputKind::Tokens(n) | OutputKind::Numbers(n) => {
-                Some(n)
-            }
+            OutputKind::Classes(n)
+            | OutputKind::Characters(n)
+            | OutputKind::Tokens(n)
+            | OutputKind::Letters(n)
+            | OutputKind::Numbers(n) => Some(n),
             OutputKind::Images => None,
         }
     }
@@ -128,6 +140,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Classes(n) => write!(f, "{n} classes"),
             OutputKind::Characters(n) => write!(f, "{n} characters, or the tokens of the text"),
             OutputKind::Tokens(n) => write!(f, "{n} tokens"),
+            OutputKind::Letters(n) => write!(f, "{n} letters with a blank, or those of the data"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

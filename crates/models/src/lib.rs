@@ -24,6 +24,7 @@ mod bert;
 mod by_name;
 mod card;
 mod classes;
+mod deep_speech;
 mod generate;
 mod gpt;
 mod gpt2;
@@ -42,6 +43,7 @@ mod regression;
 mod resnet;
 mod resnet50;
 mod sample;
+mod speech;
 mod steps;
 mod task;
 mod text;
@@ -57,6 +59,7 @@ pub use bert::{
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
 pub use card::{Card, Form, Shown};
+pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};
 pub use generate::Generator;
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
 pub use gpt2::{Gpt2, Gpt2Attention, Gpt2Block, Gpt2Config, Gpt2Mlp, Gpt2Transformer};

@@ -129,6 +129,10 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// So many new images `[N, H, W, C]` with values from 0 to 1, which the seed decides; `None` if it makes none.
     fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>>;
 
+    /// Log-probabilities `[T', classes]` of letters, of which class 0 is the blank of CTC, for a spectrogram `[T, F]` of any length; `None` if
+    /// it writes down no speech.
+    fn transcribe(&self, spectrogram: &Tensor<B>) -> Option<Result<Tensor<B>>>;
+
     /// The network as a model of text, if it is one.
     fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
 }
@@ -281,6 +285,12 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
     fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>> {
         let draw = self.views.draw?;
         Some(draw(&self.net, backend, count, &mut Rng::new(seed)))
+    }
+
+    fn transcribe(&self, spectrogram: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.views
+            .transcribe
+            .map(|transcribe| transcribe(&self.net, spectrogram))
     }
 
     fn language_model(&self) -> Option<&dyn LanguageModel<B>> {

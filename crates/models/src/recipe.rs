@@ -1,7 +1,7 @@
 //! Recipes: the default way to train each network.
 
 use crate::{Input, OptimizerKind, OptimizerOptions};
-use kiln_data::{Compose, Crop, DataKind, Flip, Normalise, Result, ToFloat};
+use kiln_data::{Compose, Crop, DataKind, Flip, LogMel, Normalise, Result, SpecAugment, Speed, ToFloat, UTTERANCES};
 use kiln_nn::optim::Schedule;
 
 /// The dataset and the training options of a network: the defaults of `kiln train MODEL`.
@@ -73,13 +73,17 @@ impl Recipe {
     /// Means and deviations that do not fit each other.
     pub(crate) fn transform(&self, input: Input, augment: bool) -> Result<Compose> {
         let Some([height, width, _]) = input.image() else {
-            return Ok(Compose::new());
+            return match *input.shape {
+                [_, bins] if input.kind == &UTTERANCES => self.of_speech(bins, augment),
+                _ => Ok(Compose::new()),
+            };
         };
         let mut stages = Compose::new();
         for change in self.augment.iter().filter(|_| augment) {
             stages = match *change {
                 Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
                 Augment::Flip => stages.then(Flip::new(0.5)?),
+                Augment::Speed | Augment::SpecAugment { .. } => stages,
             };
         }
         let scaled = stages.then(ToFloat);
@@ -87,6 +91,22 @@ impl Recipe {
             Some((mean, deviation)) => scaled.then(Normalise::new(mean, deviation)?),
             None => scaled,
         })
+    }
+
+    /// From sound to spectrograms of so many bins: changes of sound come before, those of spectrograms behind.
+    fn of_speech(&self, bins: usize, augment: bool) -> Result<Compose> {
+        let changes = || self.augment.iter().filter(|_| augment);
+        let mut stages = Compose::new();
+        if changes().any(|change| *change == Augment::Speed) {
+            stages = stages.then(Speed::new(&[0.9, 1.0, 1.1])?);
+        }
+        stages = stages.then(LogMel::new(bins)?);
+        for change in changes() {
+            if let Augment::SpecAugment { frames, bins } = *change {
+                stages = stages.then(SpecAugment::new(frames, bins));
+            }
+        }
+        Ok(stages)
     }
 
     /// The usual recipe of large networks on CIFAR-10, at this learning rate: SGD with momentum and weight decay, half a
@@ -110,7 +130,7 @@ impl Recipe {
     }
 }
 
-/// A random change of an image.
+/// A random change of an image or of speech.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Augment {
     /// A random crop, of the image's own size, of the image padded with black pixels.
@@ -120,6 +140,15 @@ pub enum Augment {
     },
     /// The mirror image, with probability ½.
     Flip,
+    /// Sound played at 0.9, 1 or 1.1 times its speed ([`Speed`]).
+    Speed,
+    /// Masks over stretches of frames and of bins ([`SpecAugment`](kiln_data::SpecAugment)).
+    SpecAugment {
+        /// A mask has fewer frames than this.
+        frames: usize,
+        /// A mask has fewer bins than this.
+        bins: usize,
+    },
 }
 
 impl std::fmt::Display for Augment {
@@ -127,6 +156,8 @@ impl std::fmt::Display for Augment {
         match self {
             Augment::Crop { padding } => write!(f, "crop {padding}"),
             Augment::Flip => f.write_str("flip"),
+            Augment::Speed => f.write_str("speed 0.9 to 1.1"),
+            Augment::SpecAugment { frames, bins } => write!(f, "SpecAugment {frames} frames, {bins} bins"),
         }
     }
 }

@@ -96,6 +96,8 @@ registry! {
     Gpt2: "gpt2" in gpt2;
     /// BERT-base: [`Bert`](crate::Bert) by [`BertConfig::BASE`](crate::BertConfig::BASE).
     BertBase: "bert-base" in bert;
+    /// A small DeepSpeech 2: [`DeepSpeech2`](crate::DeepSpeech2) by [`DeepSpeech2Config::SMALL`](crate::DeepSpeech2Config::SMALL).
+    DeepSpeech2: "deepspeech2" in deep_speech;
 }
 
 impl Model {

@@ -113,6 +113,8 @@ pub(crate) struct Views<B: Backend, M> {
     pub(crate) reconstruct: Option<OfInputs<B, M>>,
     /// New images with values from 0 to 1.
     pub(crate) draw: Option<MakeImages<B, M>>,
+    /// Log-probabilities `[T', classes]` of letters, class 0 the blank, for a spectrogram `[T, F]` of any length.
+    pub(crate) transcribe: Option<OfInputs<B, M>>,
     /// The network as a model of text.
     pub(crate) write: Option<fn(&M) -> &dyn LanguageModel<B>>,
 }
@@ -124,6 +126,7 @@ impl<B: Backend, M> Default for Views<B, M> {
             regress: None,
             reconstruct: None,
             draw: None,
+            transcribe: None,
             write: None,
         }
     }

@@ -69,7 +69,10 @@ fn losses_of_steps(model: Model) -> Vec<f32> {
 }
 
 fn losses(model: Model) -> Vec<f32> {
-    if matches!(model.card().output, OutputKind::Images | OutputKind::Numbers(_)) {
+    if matches!(
+        model.card().output,
+        OutputKind::Images | OutputKind::Letters(_) | OutputKind::Numbers(_)
+    ) {
         return losses_of_steps(model);
     }
     let cpu = Cpu::new();
@@ -79,7 +82,9 @@ fn losses(model: Model) -> Vec<f32> {
         Model::Lenet => (16, Box::new(Sgd::new(1e-2).momentum(0.9))),
         Model::ResNet18 | Model::Vgg11 => (2, Box::new(Sgd::new(1e-2).momentum(0.9).weight_decay(5e-4))),
         Model::GptMini => (2, Box::new(Adam::new(1e-4))),
-        Model::Vae | Model::WganGp | Model::Mlp => unreachable!("they have no logits"),
+        Model::Vae | Model::WganGp | Model::Mlp | Model::DeepSpeech2 => {
+            unreachable!("they are trained by their own steps")
+        }
         Model::ResNet50 | Model::Gpt2 | Model::BertBase => unreachable!("they are too large"),
     };
     let step = |step| {

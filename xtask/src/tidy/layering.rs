@@ -31,7 +31,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("tokenizer", Some(&["files"])),
     ("npy", Some(&["core", "files", "nn"])),
     ("models", Some(&["core", "data", "nn", "train"])),
-    ("data", Some(&["core", "derive", "files", "nn", "tokenizer"])),
+    ("data", Some(&["audio", "core", "derive", "files", "nn", "tokenizer"])),
     ("nvtx", Some(&["core"])),
     ("train", Some(&["core", "files", "nn", "nvtx", "data"])),
     ("monitor", Some(&["train"])),

@@ -69,6 +69,8 @@ fn read_list(list: &Path, all: &mut Vec<Utterance>) -> Result<()> {
             split: split.clone(),
             speaker: name(speaker),
             seconds: None,
+            list: list.to_path_buf(),
+            line: i + 1,
         });
     }
     Ok(())

@@ -34,6 +34,8 @@ pub fn read_manifest(path: impl AsRef<Path>) -> Result<Vec<Utterance>> {
             split: field(split),
             speaker: field(speaker),
             seconds,
+            list: path.to_path_buf(),
+            line: row.line,
         })
     })
 }
@@ -58,6 +60,8 @@ pub fn read_common_voice(path: impl AsRef<Path>) -> Result<Vec<Utterance>> {
             split: split.clone(),
             speaker: speaker.map(|column| row.fields[column].clone()),
             seconds: None,
+            list: path.to_path_buf(),
+            line: row.line,
         })
     })
 }

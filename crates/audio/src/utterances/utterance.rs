@@ -16,6 +16,10 @@ pub struct Utterance {
     pub speaker: Option<String>,
     /// The length in seconds, if the list gives one.
     pub seconds: Option<f64>,
+    /// The list that it stands in, for messages.
+    pub list: PathBuf,
+    /// Its line there, counted from 1.
+    pub line: usize,
 }
 
 /// The text of a list, which has to be UTF-8.

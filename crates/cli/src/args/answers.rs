@@ -1,4 +1,4 @@
-//! The command lines of what saved weights are asked: `kiln eval`, `predict` and `generate`.
+//! The command lines of what saved weights are asked: `kiln eval`, `predict`, `generate` and `transcribe`.
 
 use crate::config::{DataArgs, DeviceArgs, Positive, Rate, Share, model};
 use clap::{Args, ValueEnum};
@@ -62,6 +62,7 @@ Examples:
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
+  kiln predict -w runs/deepspeech2-0 a.wav  what is said, as `kiln transcribe` has it without a search
 
 Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
 28x28 is then treated as MNIST's own images were: the ink is cut out, scaled to fit 20x20 and centred by its mass.
@@ -73,7 +74,7 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
-    /// PNG or JPEG files; CSV files with the columns of the table that the network was trained on
+    /// PNG or JPEG files; CSV files with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -154,6 +155,69 @@ pub(crate) struct GenerateArgs {
 }
 
 impl GenerateArgs {
+    /// The weights of the run.
+    pub(crate) fn weights(&self) -> WeightsArgs {
+        WeightsArgs {
+            weights: self.run.clone(),
+            model: None,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln transcribe runs/deepspeech2-0 a.wav b.flac     a line for each file
+  kiln transcribe runs/deepspeech2-0 --json talk.ogg
+  kiln transcribe runs/deepspeech2-0 --beam 32 a.wav  the most probable text in place of the likeliest letter of each step
+  kiln transcribe runs/deepspeech2-0 --lm es.arpa --lm-weight 0.8 --letter-bonus 0.5 a.wav
+
+Files are WAV, FLAC or Ogg Vorbis of any sample rate; channels are averaged, and what is not 16 kHz is resampled. A long recording is
+read in windows of 30 s that overlap.
+
+A language model is an n-gram model of letters in the ARPA format, as KenLM writes it for a text whose letters stand apart and whose
+spaces are `|`: `lmplz -o 6 < letters.txt > es.arpa` for lines such as `u n a | r a n a`. Texts are lower case and without punctuation,
+as the network writes them; config.json in the run's folder lists its letters.")]
+pub(crate) struct TranscribeArgs {
+    /// Folder of a run for its best weights, or a weights file beside its config.json
+    #[arg(value_name = "RUN_FOLDER")]
+    pub(crate) run: PathBuf,
+
+    /// WAV, FLAC or Ogg Vorbis files
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Search for the most probable text, with N beginnings kept after each step [default: 16 with --lm, else no search]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub(crate) beam: Option<u32>,
+
+    /// Language model of letters (ARPA) that the search asks
+    #[arg(long, value_name = "FILE.arpa")]
+    pub(crate) lm: Option<PathBuf>,
+
+    /// Weight of the language model [default: 0.5]
+    #[arg(long, value_name = "W", allow_negative_numbers = true, requires = "lm")]
+    pub(crate) lm_weight: Option<Rate>,
+
+    /// Bonus for each letter, against a language model's preference for short texts [default: 0]
+    #[arg(long, value_name = "B", allow_negative_numbers = true, value_parser = finite)]
+    pub(crate) letter_bonus: Option<f64>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// One JSON object per file on standard output, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A finite number.
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "expected a finite number".to_string())
+}
+
+impl TranscribeArgs {
     /// The weights of the run.
     pub(crate) fn weights(&self) -> WeightsArgs {
         WeightsArgs {

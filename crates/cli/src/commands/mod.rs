@@ -18,4 +18,5 @@ pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod sweep;
 pub(crate) mod train;
+pub(crate) mod transcribe;
 pub(crate) mod verify_resume;

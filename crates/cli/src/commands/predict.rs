@@ -1,6 +1,7 @@
 //! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers.
 
 use super::generate::{Drawn, draw};
+use super::transcribe::{self, Decoder};
 use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ use crate::picture::Picture;
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, Transform};
+use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, Transform, UTTERANCES};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
@@ -54,6 +55,9 @@ impl Task for Predict<'_> {
             (_, true) => Err(Error::usage("<FILE> is missing").help(format!("name {}", kinds_of_files(saved.data)))),
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
+            (OutputKind::Letters(_), false) => {
+                transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
+            }
             (OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_), false) => {
                 classes(backend, &asked)
             }
@@ -63,9 +67,10 @@ impl Task for Predict<'_> {
 
 /// The files that a network for a dataset is asked about.
 fn kinds_of_files(data: DataKind) -> &'static str {
-    match data.card().samples == &IMAGES {
-        true => "PNG or JPEG files",
-        false => "files like those that it was trained on",
+    match data.card().samples {
+        images if images == &IMAGES => "PNG or JPEG files",
+        speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
+        _ => "files like those that it was trained on",
     }
 }
 
@@ -106,7 +111,7 @@ impl<B: Backend> Asked<'_, B> {
 }
 
 /// Reports an error of one of several files; returns the exit code.
-fn passed_over(error: &Error) -> u8 {
+pub(super) fn passed_over(error: &Error) -> u8 {
     // If standard error cannot be written, there is no place to report that.
     let _ = report(error);
     error.code

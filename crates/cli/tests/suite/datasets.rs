@@ -175,7 +175,7 @@ fn a_folder_of_images_gives_a_network_its_classes() {
 #[test]
 fn every_model_trains_on_made_up_samples() {
     let dir = tempfile::tempdir().unwrap();
-    for model in ["mlp", "gpt-mini", "lenet", "vae"] {
+    for model in ["mlp", "gpt-mini", "lenet", "vae", "deepspeech2"] {
         let args = ["train", model, "--synthetic", "8", "--batch", "2", "--fast-dev-run"];
         let told = succeeds(dir.path(), &args).stdout;
         assert!(told.contains("made-up"), "{model}: {told}");
@@ -195,7 +195,7 @@ fn datasets_and_help_list_the_table() {
         .iter()
         .map(|d| d["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["mnist", "cifar10", "image-folder", "csv", "text"]);
+    assert_eq!(names, ["mnist", "cifar10", "image-folder", "csv", "text", "speech"]);
     for name in names {
         assert!(
             told.contains(&format!("{name}: ")) && help.contains(&format!("- {name}")),

@@ -21,6 +21,7 @@ mod report;
 mod resume;
 mod runs;
 mod signals;
+mod speech;
 mod tasks;
 mod tensorboard;
 mod text;

@@ -178,7 +178,8 @@ fn models_are_listed_with_their_recipes() {
             "mlp",
             "resnet50",
             "gpt2",
-            "bert-base"
+            "bert-base",
+            "deepspeech2"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));

@@ -11,7 +11,7 @@ use std::path::Path;
 pub struct Request<'a> {
     /// The file or folder; `None` for data that ships with this crate.
     pub path: Option<&'a Path>,
-    /// The shape of the network's input: `[H, W, C]` of images, `[T]` of windows of text. Rows have as many numbers as the file.
+    /// The shape of the network's input: `[H, W, C]` of images, `[T]` of windows of text, `[T, F]` of speech. Rows have as many numbers as the file.
     pub shape: &'a [usize],
     /// The column to predict, of a table.
     pub target: Option<&'a str>,

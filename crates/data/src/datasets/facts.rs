@@ -40,7 +40,7 @@ pub struct Sizes {
     pub features: Option<usize>,
     /// The characters or tokens that a text consists of.
     pub vocabulary: Option<usize>,
-    /// The last dimension of the output: classes, characters or numbers to predict.
+    /// The last dimension of the output: classes, characters, letters with a blank or numbers to predict.
     pub outputs: Option<usize>,
 }
 
@@ -49,6 +49,10 @@ impl Facts {
     pub const VOCABULARY: &'static str = "vocabulary";
     /// A number that tells the tokenizer of a text from others: [`TextTokenizer::digest`](crate::TextTokenizer::digest).
     pub const TOKENIZER: &'static str = "tokenizer";
+    /// The letters of transcripts, in the order of their classes: class 1 is the first, class 0 the blank.
+    pub const ALPHABET: &'static str = "alphabet";
+    /// The sample rate of sound, in Hz: one number.
+    pub const SAMPLE_RATE: &'static str = "sample_rate";
     /// The names of the classes, in the order of their labels.
     pub const CLASSES: &'static str = "classes";
     /// The names of the columns of numbers that a row consists of.
@@ -122,10 +126,14 @@ impl Facts {
     pub fn sizes(&self) -> Sizes {
         let count = |name: &str| self.names(name).map(<[String]>::len);
         let vocabulary = self.characters().or_else(|| self.tokens());
+        let letters = self.text(Facts::ALPHABET).map(|text| text.chars().count() + 1);
         Sizes {
             features: count(Facts::FEATURES),
             vocabulary,
-            outputs: count(Facts::CLASSES).or_else(|| count(Facts::TARGETS)).or(vocabulary),
+            outputs: letters
+                .or_else(|| count(Facts::CLASSES))
+                .or_else(|| count(Facts::TARGETS))
+                .or(vocabulary),
         }
     }
 
@@ -140,6 +148,8 @@ impl Facts {
             self.characters()
                 .map(|n| counted(n, "character", "different characters")),
             self.tokens().map(|n| counted(n, "token", "tokens")),
+            self.text(Facts::ALPHABET)
+                .map(|text| counted(text.chars().count(), "letter", "letters")),
             names(Facts::CLASSES, "class", "classes"),
             names(Facts::FEATURES, "feature", "features"),
             self.names(Facts::TARGETS)

@@ -8,6 +8,7 @@ mod images;
 mod kinds;
 mod mnist;
 mod opened;
+mod speech;
 mod table;
 mod text;
 
@@ -16,6 +17,7 @@ pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
 pub use kinds::{MadeUp, SampleKind};
 pub use opened::{Opened, Shared};
+pub use speech::{Alphabet, SAMPLE_RATE, UTTERANCES};
 pub use table::ROWS;
 pub use text::WINDOWS;
 
@@ -60,6 +62,8 @@ datasets! {
     Csv: "csv" in table;
     /// Any text, character by character.
     Text: "text" in text;
+    /// Recordings of speech with their texts.
+    Speech: "speech" in speech;
 }
 
 impl DataKind {

@@ -6,9 +6,11 @@
 
 mod augment;
 mod scale;
+mod sound;
 
 pub use augment::{Crop, Erase, Flip};
 pub use scale::{Normalise, ToFloat};
+pub use sound::{LogMel, SpecAugment, Speed};
 
 use crate::{ByteImage, DataError, Result, Sample, streams};
 use kiln_core::philox::{Key, uniform};
@@ -54,6 +56,13 @@ impl Draw {
             streams::TRANSFORM | (self.path & 0x00ff_ffff),
             self.epoch as u32,
         )
+    }
+
+    /// A key for this sample and stage alone, made of its draw 0, for what draws by a key.
+    pub(crate) fn own_key(&self) -> Key {
+        let block = self.key().block(self.block(0));
+        let seed = u64::from(block[0]) | u64::from(block[1]) << 32;
+        Key::new(seed, streams::TRANSFORM, self.epoch as u32)
     }
 
     fn block(&self, draw: u32) -> u64 {

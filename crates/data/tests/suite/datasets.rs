@@ -2,7 +2,8 @@
 
 use crate::common::Folder;
 use kiln_data::{
-    BadRecords, DataKind, Dataset, Facts, FileOptions, IMAGES, MadeUp, ROWS, Request, SampleKind, WINDOWS, csv,
+    BadRecords, Compose, DataKind, Dataset, Draw, Facts, FileOptions, IMAGES, LogMel, MadeUp, ROWS, Request,
+    SampleKind, SpecAugment, Speed, Transform, UTTERANCES, WINDOWS, csv,
 };
 use std::path::Path;
 
@@ -233,4 +234,203 @@ fn folders_of_images_are_split_by_their_names_or_by_a_tenth() {
         let error = (card.held_back)(&unknown).err().unwrap().to_string();
         assert!(error.contains("bird"), "{error}");
     }
+}
+
+/// A WAV file of 16 bits of so many samples.
+fn wav(rate: u32, samples: usize) -> Vec<u8> {
+    let size = 2 * samples as u32;
+    let mut bytes = b"RIFF".to_vec();
+    bytes.extend((36 + size).to_le_bytes());
+    bytes.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0");
+    bytes.extend(rate.to_le_bytes());
+    bytes.extend((2 * rate).to_le_bytes());
+    bytes.extend(b"\x02\0\x10\0data");
+    bytes.extend(size.to_le_bytes());
+    bytes.extend((0..samples).flat_map(|i| (((i * 37) % 2000) as i16).to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
+    let dir = Folder::new();
+    let card = DataKind::Speech.card();
+    for (name, rate) in [("a.wav", 16_000), ("b.wav", 8_000), ("c.wav", 44_100)] {
+        for folder in [
+            "manifest",
+            "common/clips",
+            "libri/train-clean/1/2",
+            "libri/dev-clean/3/4",
+        ] {
+            dir.file(&format!("{folder}/{name}"), &wav(rate, rate as usize / 2));
+        }
+    }
+    let manifest = dir.file(
+        "manifest/list.tsv",
+        "path\tsplit\tseconds\ttext\na.wav\ttrain\t0.5\tUna RANA.\nb.wav\ttrain\t0.5\trana\nc.wav\ttest\t0.5\t¿un año?\n".as_bytes(),
+    );
+    dir.file(
+        "common/train.tsv",
+        b"client_id\tpath\tsentence\nx\ta.wav\tUna rana\nx\tb.wav\trana\n",
+    );
+    dir.file("common/test.tsv", b"client_id\tpath\tsentence\nx\tc.wav\tuna\n");
+    let lists = ["manifest/list.tsv", "common"].map(|name| dir.path().join(name));
+    for path in &lists {
+        assert!((card.recognises)(path), "{path:?}");
+        let opened = (card.open)(&request(path, &[160, 40])).unwrap();
+        assert_eq!((opened.train.len(), opened.test.len()), (2, 1), "{path:?}");
+        assert_eq!(opened.facts.text(Facts::ALPHABET), Some(" anru"));
+        assert_eq!(
+            (opened.facts.sizes().outputs, &opened.facts.described()[..]),
+            (Some(6), "5 letters")
+        );
+        // Every file has half a second at 16 kHz, whatever its own rate.
+        for part in [&opened.train, &opened.test] {
+            for index in 0..part.len() {
+                let sample = part.get(index).unwrap();
+                assert_eq!(sample.shape.dims(), [8000], "{path:?} {index}");
+                assert_eq!(sample, part.get(index).unwrap());
+                assert!(part.length(index).is_some());
+            }
+        }
+        assert_eq!(
+            opened.train.get(0).unwrap().targets,
+            [5.0, 3.0, 2.0, 1.0, 4.0, 2.0, 3.0, 2.0]
+        );
+        // A letter that nothing was trained on is left out.
+        let known = Request {
+            facts: Some(&opened.facts),
+            ..request(path, &[160, 40])
+        };
+        let held_back = (card.held_back)(&known).unwrap();
+        assert_eq!(held_back.get(0).unwrap(), opened.test.get(0).unwrap());
+        assert_eq!(
+            held_back.get(0).unwrap().targets.len(),
+            if path == &manifest { 5 } else { 3 }
+        );
+    }
+    // LibriSpeech's files are FLAC: these are not there.
+    for chapter in ["libri/train-clean/1/2/1-2", "libri/dev-clean/3/4/3-4"] {
+        dir.file(&format!("{chapter}.trans.txt"), b"a UNA\nb RANA\n");
+    }
+    let libri = dir.path().join("libri");
+    let error = (card.open)(&request(&libri, &[160, 40])).err().unwrap().to_string();
+    assert!(
+        error.contains("1-2.trans.txt: line 1: ") && error.contains("a.flac"),
+        "{error}"
+    );
+
+    // One file for a trained network.
+    let options = FileOptions {
+        shape: &[160, 40],
+        facts: &Facts::default(),
+        invert: None,
+    };
+    let samples = card.file.unwrap()(&dir.path().join("manifest/c.wav"), &options).unwrap();
+    assert_eq!((samples.len(), samples[0].shape.dims()), (1, &[8000][..]));
+    assert!(card.file.unwrap()(&manifest, &options).is_err());
+}
+
+#[test]
+fn speech_without_splits_holds_a_tenth_back_and_bad_files_are_refused_or_left_out() {
+    let dir = Folder::new();
+    let card = DataKind::Speech.card();
+    let mut list = "path\ttext\n".to_string();
+    for i in 0..30 {
+        dir.file(&format!("{i}.wav"), &wav(16_000, if i == 7 { 100 } else { 4000 }));
+        list.push_str(&format!("{i}.wav\ta b\n"));
+    }
+    dir.file("3.wav", b"no sound");
+    std::fs::remove_file(dir.path().join("4.wav")).unwrap();
+    let list = dir.file("manifest.tsv", list.as_bytes());
+    let error = (card.open)(&request(&list, &[160, 40])).err().unwrap().to_string();
+    assert!(
+        error.contains("manifest.tsv: line 6: ") && error.contains("4.wav"),
+        "{error}"
+    );
+    dir.file("4.wav", &wav(16_000, 4000));
+    // The folder of a manifest is the manifest.
+    let opened = (card.open)(&request(dir.path(), &[160, 40])).unwrap();
+    assert_eq!((opened.train.len(), opened.test.len()), (27, 3));
+    let errors: Vec<String> = [&opened.train, &opened.test]
+        .into_iter()
+        .flat_map(|part| (0..part.len()).filter_map(|i| part.get(i).err()))
+        .map(|error| error.to_string())
+        .collect();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    for part in ["line 5: ", "line 9: ", "not a WAV", "0.006"] {
+        assert!(
+            errors.iter().any(|e| e.contains(part) && e.contains("manifest.tsv")),
+            "{part}: {errors:?}"
+        );
+    }
+    let skip = Request {
+        bad: BadRecords::Skip,
+        ..request(&list, &[160, 40])
+    };
+    let opened = (card.open)(&skip).unwrap();
+    assert_eq!(opened.train.len() + opened.test.len(), 28);
+    let skipped = |part: &kiln_data::Shared| part.skipped().unwrap().count();
+    assert_eq!(skipped(&opened.train) + skipped(&opened.test), 2);
+}
+
+#[test]
+fn made_up_speech_is_tones_of_letters() {
+    let made = MadeUp {
+        shape: &[160, 40],
+        outputs: 29,
+        count: 20,
+        seed: 1,
+    };
+    let (noise, opened) = (
+        (UTTERANCES.samples)(&made).unwrap(),
+        (UTTERANCES.synthetic)(&made).unwrap(),
+    );
+    assert_eq!((opened.train.len(), opened.test.len()), (20, 4));
+    assert_eq!(opened.facts.text(Facts::ALPHABET), Some(" abcdefgh"));
+    let transform = Compose::new().then(LogMel::new(40).unwrap());
+    for index in 0..20 {
+        let (mut sample, again) = (opened.train.get(index).unwrap(), opened.train.get(index).unwrap());
+        assert_eq!(sample, again);
+        let labels = &sample.targets;
+        assert!(
+            (1..=10).contains(&labels.len()) && labels.iter().all(|l| (1.0..=9.0).contains(l)),
+            "{labels:?}"
+        );
+        assert!(labels[0] != 1.0 && labels[labels.len() - 1] != 1.0, "{labels:?}");
+        transform.apply(&mut sample, &Draw::new(0, 0, index)).unwrap();
+        assert_eq!(sample.shape.dims(), [9 + 10 * again.targets.len(), 40]);
+        let mean = sample.input.iter().sum::<f32>() / sample.input.len() as f32;
+        assert!(mean.abs() < 1e-4, "{mean}");
+        // Samples of measured steps have the frames of the network's input.
+        let mut noise = noise.get(index).unwrap();
+        transform.apply(&mut noise, &Draw::new(0, 0, index)).unwrap();
+        assert_eq!(noise.shape.dims(), [160, 40]);
+    }
+    // Changes of speech are drawn for each sample and epoch.
+    let changes = Compose::new()
+        .then(Speed::new(&[0.5, 2.0]).unwrap())
+        .then(LogMel::new(40).unwrap())
+        .then(SpecAugment::new(30, 8));
+    let changed = |index: usize, epoch: u64| {
+        let mut sample = opened.train.get(3).unwrap();
+        changes.apply(&mut sample, &Draw::new(1, epoch, index)).unwrap();
+        sample
+    };
+    assert_eq!(changed(0, 0), changed(0, 0));
+    assert!((1..6).any(|epoch| changed(0, epoch).shape != changed(0, 0).shape));
+    assert!((1..6).any(|index| changed(index, 0).shape != changed(0, 0).shape));
+    assert_ne!(changed(0, 0).input, changed(1, 0).input);
+    assert!(changed(0, 0).input.iter().filter(|&&x| x == 0.0).count() >= 10);
+    let mut short = kiln_data::Sample::default();
+    short
+        .fill(kiln_core::Shape::new(&[200]).unwrap(), (0..200).map(|_| 0.0))
+        .unwrap();
+    assert!(
+        transform
+            .apply(&mut short, &Draw::new(0, 0, 0))
+            .unwrap_err()
+            .to_string()
+            .contains("at least 201")
+    );
+    assert!(SpecAugment::new(3, 3).apply(&mut short, &Draw::new(0, 0, 0)).is_err());
 }

@@ -189,11 +189,9 @@ pub(crate) fn last_states<B: Backend>(y: &Tensor<B>, lengths: Option<&Indices<B>
         let last = if reverse { 0 } else { steps.saturating_sub(1) };
         return y.narrow(0, last, 1)?.reshape(&[batch, width]);
     };
-    // The number of the row, which is none of `y` for a length that is none.
-    let row = lengths
-        .sub(1)?
-        .mul(batch as i32)?
-        .add(&Indices::arange(y.backend(), 0, batch as i32)?)?;
+    // The number of the row, which is none of `y` for a length that is none. Nothing is uploaded, so that a step can be captured.
+    let sequence = Indices::full(y.backend(), &[batch], 1i32)?.cumsum(0)?.sub(1)?;
+    let row = lengths.sub(1)?.mul(batch as i32)?.add(&sequence)?;
     y.reshape(&[steps * batch, width])?.index_select(0, &row)
 }
 

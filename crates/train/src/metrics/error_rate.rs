@@ -48,6 +48,8 @@ enum Unit {
 pub struct ErrorRate {
     name: String,
     unit: Unit,
+    /// The blank, of hypotheses that are alignments.
+    blank: Option<i32>,
     total: Edits,
     last: Option<Edits>,
     error: Option<Error>,
@@ -68,6 +70,7 @@ impl ErrorRate {
         ErrorRate {
             name: name.to_string(),
             unit,
+            blank: None,
             total: Edits::default(),
             last: None,
             error: None,
@@ -96,6 +99,30 @@ impl ErrorRate {
         self
     }
 
+    /// Takes hypotheses for alignments of CTC, a class for each step: repetitions are merged and the blank is left out before they are
+    /// compared. References are labels as they are.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, Tensor};
+    /// # use kiln_train::{ErrorRate, Output, Running};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let output = Output::new(Tensor::zeros(&cpu, &[], DType::F32)?);
+    /// let output = output
+    ///     .with("hypotheses", Indices::from_slice(&cpu, &[3, 3, 0, 3, 1], &[1, 5])?)
+    ///     .with("hypothesis_lengths", Indices::from_slice(&cpu, &[5], &[1])?)
+    ///     .with("references", Indices::from_slice(&cpu, &[3, 3, 2], &[1, 3])?)
+    ///     .with("reference_lengths", Indices::from_slice(&cpu, &[3], &[1])?);
+    /// let mut cer = ErrorRate::tokens().ctc(0).named("cer");
+    /// let mut running = Running::new();
+    /// running.add(&mut cer, &output, 1)?;
+    /// assert_eq!(running.finish(&mut cer)?["cer"], 1.0 / 3.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    pub fn ctc(mut self, blank: i32) -> Self {
+        self.blank = Some(blank);
+        self
+    }
+
     /// The edits of the last epoch or evaluation; `None` before the first.
     pub fn edits(&self) -> Option<&Edits> {
         self.last.as_ref()
@@ -118,6 +145,10 @@ impl ErrorRate {
             )),
         };
         let hypothesis = &hypotheses[..prefix("hypothesis_lengths", hypotheses, hypothesis)?];
+        let hypothesis = &match self.blank {
+            Some(blank) => labels_of(hypothesis, blank),
+            None => hypothesis.to_vec(),
+        };
         let reference = &references[..prefix("reference_lengths", references, reference)?];
         self.total = self.total
             + match &self.unit {
@@ -127,6 +158,14 @@ impl ErrorRate {
             };
         Ok(())
     }
+}
+
+/// The labels of an alignment: repetitions merged, blanks left out.
+fn labels_of(alignment: &[i32], blank: i32) -> Vec<i32> {
+    let mut labels = alignment.to_vec();
+    labels.dedup();
+    labels.retain(|&label| label != blank);
+    labels
 }
 
 /// Padded sequences as floats `[N, L]`, and their lengths `[N, 1]`.

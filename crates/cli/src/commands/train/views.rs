@@ -77,7 +77,7 @@ impl<B: Backend> Views<B> {
             OutputKind::Images => self.pictures(),
             OutputKind::Classes(_) => self.worst(),
             OutputKind::Characters(_) | OutputKind::Tokens(_) => self.text(),
-            OutputKind::Numbers(_) => Ok(Vec::new()),
+            OutputKind::Letters(_) | OutputKind::Numbers(_) => Ok(Vec::new()),
         }
     }
 
