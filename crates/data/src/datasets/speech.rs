@@ -3,8 +3,10 @@
 mod alphabet;
 mod made_up;
 mod recordings;
+mod sound;
 
 pub use alphabet::Alphabet;
+pub use sound::SAMPLE_RATE;
 
 use super::card::{DatasetCard, FileOptions, Request};
 use super::facts::{Fact, Facts};
@@ -18,9 +20,6 @@ use made_up::{Noise, Tones};
 use recordings::{Recordings, at_rate};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The sample rate of sound for networks, in Hz. Files of another rate are resampled.
-pub const SAMPLE_RATE: u32 = 16_000;
 
 /// Utterances: sound `[L]` at [`SAMPLE_RATE`], and as targets the classes of the letters that are said. The network's input is `[T, F]`:
 /// mel spectrograms of `F` bins, 100 frames a second; `T` frames are those of made-up utterances, real ones have as many as they last.
@@ -92,14 +91,6 @@ fn alphabet(request: &Request<'_>, train: &[Utterance]) -> Alphabet {
         || Alphabet::of_texts(train.iter().map(|u| u.text.as_str())),
         Alphabet::of,
     )
-}
-
-/// The frames of the network's input.
-fn frames(shape: &[usize]) -> Result<usize> {
-    match *shape {
-        [frames, _] => Ok(frames),
-        _ => Err(DataError::shape("speech", format!("{shape:?}"), "spectrograms [T, F]")),
-    }
 }
 
 fn source<'a>(request: &Request<'a>) -> Result<&'a Path> {

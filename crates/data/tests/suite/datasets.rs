@@ -305,7 +305,7 @@ fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
         assert_eq!(held_back.get(0).unwrap(), opened.test.get(0).unwrap());
         assert_eq!(
             held_back.get(0).unwrap().targets.len(),
-            if path == &manifest { 5 } else { 3 }
+            if path == &manifest { 4 } else { 3 }
         );
     }
     // LibriSpeech's files are FLAC: these are not there.

@@ -1,9 +1,10 @@
 //! Speech that is made up: a tone for each letter.
 
-use super::SAMPLE_RATE;
+use super::alphabet::Alphabet;
+use super::sound::{SAMPLE_RATE, frames};
 use crate::dataset::check_index;
 use crate::datasets::kinds::MadeUp;
-use crate::{Alphabet, DataError, Dataset, Result, Sample, streams};
+use crate::{DataError, Dataset, Result, Sample, streams};
 use kiln_core::Shape;
 use kiln_core::philox::{Key, uniform};
 use std::f32::consts::TAU;
@@ -34,7 +35,7 @@ pub(super) struct Tones {
 impl Tones {
     /// `count` utterances that fit in as many frames as the network's input has.
     pub(super) fn new(made: &MadeUp<'_>, part: u32, count: usize) -> Result<Self> {
-        let frames = super::frames(made.shape)?;
+        let frames = frames(made.shape)?;
         Ok(Tones {
             count,
             most: (frames.saturating_sub(2 * MARGIN) / (LETTER + GAP)).clamp(1, 10),
@@ -131,7 +132,7 @@ impl Noise {
         }
         Ok(Noise {
             count: made.count,
-            frames: super::frames(made.shape)?,
+            frames: frames(made.shape)?,
             classes: u32::try_from(made.outputs).unwrap_or(u32::MAX),
             key: Key::new(made.seed, streams::SPEECH, 2),
         })

@@ -1,9 +1,10 @@
 //! Recordings of speech in files.
 
-use super::SAMPLE_RATE;
+use super::alphabet::Alphabet;
+use super::sound::SAMPLE_RATE;
 use crate::dataset::check_index;
 use crate::error::reserve;
-use crate::{Alphabet, BadRecords, DataError, Dataset, Place, Result, Sample, Skipped};
+use crate::{BadRecords, DataError, Dataset, Place, Result, Sample, Skipped};
 use kiln_audio::{AudioError, Utterance, Waveform};
 use kiln_core::Shape;
 use std::path::{Path, PathBuf};
