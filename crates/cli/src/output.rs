@@ -90,6 +90,13 @@ pub(crate) fn report(error: &dyn std::fmt::Display) -> std::io::Result<()> {
     writeln!(std::io::stderr(), "{}", plain(error.to_string().trim_end()))
 }
 
+/// Reports an error of one of several files; returns the exit code.
+pub(crate) fn passed_over(error: &Error) -> u8 {
+    // If standard error cannot be written, there is no place to report that.
+    let _ = report(error);
+    error.code
+}
+
 /// Writes a warning to standard error.
 pub(crate) fn warn(warning: &impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "warning: {}", plain(&warning.to_string()));

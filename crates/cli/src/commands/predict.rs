@@ -6,7 +6,7 @@ use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::finite;
-use crate::output::{self, counted, line, percent, report};
+use crate::output::{self, counted, line, passed_over, percent};
 use crate::picture::Picture;
 use crate::weights::Saved;
 use crate::{data, weights};
@@ -108,13 +108,6 @@ impl<B: Backend> Asked<'_, B> {
         }
         Ok(Tensor::from_slice(backend, &values, &shape)?)
     }
-}
-
-/// Reports an error of one of several files; returns the exit code.
-pub(super) fn passed_over(error: &Error) -> u8 {
-    // If standard error cannot be written, there is no place to report that.
-    let _ = report(error);
-    error.code
 }
 
 /// Prints the classes of every image.

@@ -1,11 +1,10 @@
 //! `kiln transcribe`: what is said in files, by the network of a run.
 
-use super::predict::passed_over;
 use crate::args::TranscribeArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::finite;
-use crate::output::{self, line};
+use crate::output::{self, line, passed_over};
 use crate::weights::{self, Saved};
 use kiln_audio::{BeamSearch, LanguageModel, NGram, ctc_greedy};
 use kiln_core::Backend;
