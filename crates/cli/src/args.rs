@@ -124,7 +124,7 @@ A run that was stopped or killed goes on with --resume, from the middle of an ep
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
 A file of settings (--config) has the names of the flags, in tables; those of the command line go before it:
-  model = \"lenet\"      epochs, batch, valid_batch, clip_norm, accumulate, precision, freeze, recompute, recompute_activations,
+  model = \"lenet\"      epochs, batch, valid_batch, clip_norm, accumulate, precision, init_from, lora, freeze, recompute, recompute_activations,
                          log_grad_norm, ema, swa, overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers,
                          data_on_device, no_capture, out, tensorboard, report, log_every
   [data]               path, format, target, tokenizer, synthetic, skip_bad

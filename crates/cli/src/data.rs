@@ -1,6 +1,6 @@
 //! The datasets that models are trained and evaluated on, by the table of datasets.
 
-use crate::config::DataArgs;
+use crate::config::{DataArgs, Settings};
 use crate::error::{Error, Result};
 use crate::output::{counted, thousands};
 use crate::weights;
@@ -71,18 +71,34 @@ pub(crate) fn skipped(data: &Shared) -> u64 {
 
 /// Reads the dataset of `model` that the command line asks for.
 pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
-    load_again(model, args, seed, None)
+    load_known(model, args, seed, None, None)
 }
 
-/// As [`load`], for a run that goes on, which has the tokenizer that it began with in the file `tokenizer`.
-pub(crate) fn load_again(model: Model, args: &DataArgs, seed: u64, tokenizer: Option<PathBuf>) -> Result<Data> {
+/// As [`load`], for a run of these settings: by the characters or the tokens of the network that it starts from, if it starts from one,
+/// and if it goes on, by the tokenizer that it began with, in the file `tokenizer`.
+pub(crate) fn load_again(settings: &Settings, tokenizer: Option<PathBuf>) -> Result<Data> {
+    let (args, seed) = (&settings.data, settings.seed);
+    let Some(path) = &settings.init_from else {
+        return load_known(settings.model, args, seed, tokenizer, None);
+    };
+    let (facts, its) = weights::known_data(path)?;
+    load_known(settings.model, args, seed, tokenizer.or(its), facts.as_ref())
+}
+
+fn load_known(
+    model: Model,
+    args: &DataArgs,
+    seed: u64,
+    tokenizer: Option<PathBuf>,
+    facts: Option<&Facts>,
+) -> Result<Data> {
     let tokenizer = tokenizer.map(TokenizerChoice::File);
     let tokenizer = tokenizer.as_ref().or(args.tokenizer.as_ref());
     let (source, opened) = match args.synthetic {
         Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
         None => {
             let kind = kind(model, args)?;
-            let opened = (kind.card().open)(&request(model, args, kind, tokenizer, None)?)?;
+            let opened = (kind.card().open)(&request(model, args, kind, tokenizer, facts)?)?;
             (Source::Files(kind, args), opened)
         }
     };

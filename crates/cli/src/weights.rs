@@ -1,15 +1,18 @@
 //! Loading of saved weights into the model that they belong to.
 
 use crate::args::WeightsArgs;
+use crate::config::Settings;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
-use kiln_data::{DataKind, Fact, Facts, Tokens};
+use kiln_data::{DataKind, Fact, Facts, Sizes, Tokens};
 use kiln_files::{open_regular, shown, shown_path};
 use kiln_models::{Model, Net};
-use kiln_nn::Module;
+use kiln_nn::lora::{self, LoraOptions};
 use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
+use kiln_nn::{Init, Module};
 use kiln_train::RunFolder;
 use serde_json::Value;
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -74,10 +77,13 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         None => belongs_to(&path, weights.metadata())?,
     };
     let facts = facts_for(&path, model)?;
-    let mut net = model.build_for(backend, 0, facts.sizes())?;
-    weights
-        .load_into(&mut net, LoadOptions::strict())
-        .map_err(|e| failed(e).context(format!("loading {model}")))?;
+    let mut net = match additions(&path)? {
+        None => model.build_for(backend, 0, facts.sizes())?,
+        Some((base, lora)) => adapted(&base, model, &lora, 0, backend)
+            .map_err(|e| e.context(format!("{}, which adapts other weights", shown_path(&path))))?,
+    };
+    fill(&mut weights, &mut net, backend).map_err(|e| failed(e).context(format!("loading {model}")))?;
+    lora::remove(&mut net)?;
     net.eval();
     Ok(Saved {
         data: dataset(&path, model),
@@ -88,13 +94,84 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
     })
 }
 
-/// Reads the best weights of the run of `model` in a folder.
-pub(crate) fn best_of<B: Backend>(folder: &Path, model: Model, backend: &B) -> Result<Saved<B>> {
+/// Loads a file of all weights of a net, or of its additions and what trains beside them.
+pub(crate) fn fill<B: Backend>(
+    file: &mut WeightsFile<File>,
+    net: &mut Net<B>,
+    backend: &B,
+) -> Result<(), WeightsError> {
+    match lora::is_adapted(net) {
+        true => lora::load_state_dict(net, &file.state_dict(backend)?, LoadOptions::strict()),
+        false => file.load_into(net, LoadOptions::strict()).map(|_| ()),
+    }
+}
+
+/// The network that a run starts with: of random weights, of those of `--init-from` if it `begins` with them, with additions if it
+/// trains these.
+pub(crate) fn begin<B: Backend>(settings: &Settings, sizes: Sizes, begins: bool, backend: &B) -> Result<Net<B>> {
+    let model = settings.model;
+    let Some(base) = settings.init_from.as_ref().filter(|_| begins) else {
+        return Ok(model.build_for(backend, settings.seed, sizes)?);
+    };
+    if let Some(lora) = &settings.lora {
+        return adapted(base, model, &lora.options(), settings.seed, backend);
+    }
+    let saved = of(base, model, backend)?;
+    let mut net = model.build_for(backend, settings.seed, sizes)?;
+    let weights = saved.net.state_dict();
+    let fits = net.load_state_dict(&weights, LoadOptions::strict());
+    fits.map_err(|e| failed(e).context(format!("starting from {}", shown_path(&saved.path))))?;
+    Ok(net)
+}
+
+/// The network of other weights with additions that are 0.
+fn adapted<B: Backend>(base: &Path, model: Model, options: &LoraOptions, seed: u64, backend: &B) -> Result<Net<B>> {
+    /// Additions draw other numbers than the network that they are for.
+    const OF_ADDITIONS: u64 = 0x6c6f_7261;
+    let mut net = of(base, model, backend)?.net;
+    net.train();
+    options.adapt(&mut Init::new(backend, seed ^ OF_ADDITIONS), &mut net)?;
+    Ok(net)
+}
+
+/// The saved network of `model` at a path.
+fn of<B: Backend>(path: &Path, model: Model, backend: &B) -> Result<Saved<B>> {
     let args = WeightsArgs {
-        weights: folder.to_path_buf(),
+        weights: path.to_path_buf(),
         model: Some(model),
     };
     load(&args, backend)
+}
+
+/// The weights and the additions to them that `config.json` beside a weights file says that the file is of.
+fn additions(path: &Path) -> Result<Option<(PathBuf, LoraOptions)>> {
+    let config = path.with_file_name(RunFolder::CONFIG);
+    // One that cannot be read is told of where something in it is needed.
+    let Ok(Some(found)) = read_config(&config) else {
+        return Ok(None);
+    };
+    let Some(text) = found.get("lora").and_then(Value::as_str) else {
+        return Ok(None);
+    };
+    let wrong = |why: &str| Error::failure(format!("{}: `lora`: {}", shown_path(&config), shown(why)));
+    let lora: crate::config::Lora = text.parse().map_err(|why: String| wrong(&why))?;
+    let base = found.get("init_from").and_then(Value::as_str);
+    let base = base.ok_or_else(|| wrong("there is no `init_from`, the weights that are adapted"))?;
+    Ok(Some((PathBuf::from(base), lora.options())))
+}
+
+/// The facts about the data of the network at a path and its tokenizer, if they are beside it.
+pub(crate) fn known_data(path: &Path) -> Result<(Option<Facts>, Option<PathBuf>)> {
+    let file = file(path)?;
+    let facts = facts(&file.with_file_name(RunFolder::CONFIG)).map_err(Error::failure)?;
+    let tokenizer = file.with_file_name(TOKENIZER);
+    let is_there = tokenizer.symlink_metadata().is_ok();
+    Ok(((!facts.is_empty()).then_some(facts), is_there.then_some(tokenizer)))
+}
+
+/// Reads the best weights of the run of `model` in a folder.
+pub(crate) fn best_of<B: Backend>(folder: &Path, model: Model, backend: &B) -> Result<Saved<B>> {
+    of(folder, model, backend)
 }
 
 /// Facts about the data that the network whose weights are at `path` was trained on, from `config.json` beside them.

@@ -9,6 +9,7 @@ use crate::error::{Error, Result, code};
 use crate::memory;
 use crate::output::{self, bytes, line, rate};
 use crate::signals::Signals;
+use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Dataset, LoaderOptions};
 use kiln_models::{Batches, Net};
@@ -39,7 +40,7 @@ impl Task for FindBatch {
             chosen,
         } = self;
         let model = settings.model;
-        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
+        let mut net = weights::begin(&settings, data.sizes(), true, backend)?;
         for rules in &settings.rules {
             check_by_name(&net, &rules.by_name())?;
         }
@@ -110,7 +111,7 @@ pub(crate) fn run(args: FindBatchArgs) -> Result<u8> {
     if args.min.get() > args.max.get() {
         return Err(Error::usage("--min is above --max"));
     }
-    let mut data = data::load(settings.model, &settings.data, settings.seed)?;
+    let mut data = data::load_again(&settings, None)?;
     if let Some(batches) = settings.overfit_batches {
         data = data.overfitted(batches.saturating_mul(settings.batch))?;
     }

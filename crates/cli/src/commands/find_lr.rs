@@ -8,6 +8,7 @@ use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
 use crate::plot::Plot;
+use crate::weights;
 use kiln_core::{Backend, DType};
 use kiln_files::{shown_path, write_atomic};
 use kiln_nn::autocast;
@@ -32,8 +33,7 @@ impl Task for FindLr {
             range,
             phase,
         } = self;
-        let model = settings.model;
-        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
+        let mut net = weights::begin(&settings, data.sizes(), true, backend)?;
         let train = training(&settings, &data)?;
         let mut updates = settings.updates(0);
         let search = || net.find_lr(backend, &mut updates, phase, train, range);
@@ -46,7 +46,7 @@ impl Task for FindLr {
 
 pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
     let settings = Settings::of(config::combined(&args.config)?)?;
-    let mut data = data::load(settings.model, &settings.data, settings.seed)?;
+    let mut data = data::load_again(&settings, None)?;
     if let Some(batches) = settings.overfit_batches {
         data = data.overfitted(batches.saturating_mul(settings.batch))?;
     }

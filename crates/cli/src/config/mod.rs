@@ -2,6 +2,7 @@
 //! of the run's `config.json`.
 
 mod common;
+mod lora;
 mod names;
 mod non_finite;
 mod optimizer;
@@ -14,6 +15,7 @@ mod twin;
 mod values;
 
 pub(crate) use common::{DataArgs, DeviceArgs, model, named};
+pub(crate) use lora::Lora;
 pub(crate) use non_finite::OnNan;
 pub(crate) use placement::Placement;
 pub(crate) use precision::Precision;

@@ -1,6 +1,7 @@
 //! The settings of a training run, as flags and as the tables of a file.
 
 use super::common::{DataArgs, DeviceArgs, model};
+use super::lora::Lora;
 use super::names::{GradNormKind, Names};
 use super::non_finite::OnNan;
 use super::optimizer::OptimizerConfig;
@@ -55,6 +56,17 @@ pub(crate) struct RunConfig {
     /// Precision of products and convolutions; weights stay in f32 [default: f32]
     #[arg(long, value_name = "PRECISION", value_enum)]
     pub(crate) precision: Option<Precision>,
+
+    /// Start from these weights of the same model instead of random ones: a weights file or the folder of a run, whose text has the
+    /// characters
+    #[arg(long = "init-from", value_name = "PATH")]
+    pub(crate) init_from: Option<PathBuf>,
+
+    /// Train low-rank additions to the linear layers alone (LoRA), from --init-from: their rank r, alpha (r by default), dropout
+    /// (0) and the layers by patterns of names (all linear ones), such as r=8,alpha=16,modules=c_attn. The run saves the additions alone,
+    /// which need those weights where they are
+    #[arg(long, value_name = "r=N[,alpha=X][,dropout=P][,modules=PATTERN]")]
+    pub(crate) lora: Option<Lora>,
 
     /// Do not train the parameters that this pattern of dotted names matches, such as 'layer1' (all in it), 'bn?', '*.bias'; may be
     /// repeated. Names: see `kiln summary`. Running statistics of batch norms go on moving

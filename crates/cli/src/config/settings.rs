@@ -1,6 +1,7 @@
 //! Settings with every default filled in.
 
 use super::common::{DataArgs, DeviceArgs};
+use super::lora::Lora;
 use super::names::{self, GradNormKind, NameRules, Names, Rules};
 use super::non_finite::OnNan;
 use super::optimizer::OptimizerConfig;
@@ -37,6 +38,9 @@ pub(crate) struct Settings {
     pub(crate) clip_norm: Option<f64>,
     pub(crate) accumulate: usize,
     pub(crate) precision: Precision,
+    /// The weights that the run starts from.
+    pub(crate) init_from: Option<PathBuf>,
+    pub(crate) lora: Option<Lora>,
     pub(crate) freeze: Vec<Names>,
     pub(crate) recompute: Vec<Names>,
     pub(crate) recompute_activations: bool,
@@ -86,6 +90,14 @@ impl Settings {
         if config.update_bn.is_some() && config.ema.is_none() && config.swa.is_none() {
             return Err(Error::usage("--update-bn is for averaged weights").help("add --swa or --ema, or leave it out"));
         }
+        if config.lora.is_some() {
+            if config.init_from.is_none() {
+                return Err(Error::usage("--lora adapts trained weights").help("name them with --init-from"));
+            }
+            if config.ema.is_some() || config.swa.is_some() || config.twin.is_some() {
+                return Err(Error::usage("--lora goes with none of --ema, --swa and --twin").help("leave these out"));
+            }
+        }
         let checkpoints = Checkpoints::default();
         let batch = config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize;
         Ok(Settings {
@@ -104,6 +116,8 @@ impl Settings {
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
             accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
             precision: config.precision.unwrap_or_default(),
+            init_from: config.init_from,
+            lora: config.lora,
             freeze: config.freeze.unwrap_or_default(),
             recompute: config.recompute.unwrap_or_default(),
             recompute_activations: config.recompute_activations.unwrap_or_default(),
@@ -202,6 +216,8 @@ impl Settings {
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
             precision: Some(self.precision),
+            init_from: (self.init_from.as_ref()).map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            lora: self.lora.clone(),
             freeze: names::given(&self.freeze),
             recompute: names::given(&self.recompute),
             recompute_activations: Some(self.recompute_activations),

@@ -8,6 +8,7 @@ mod datasets;
 mod faults;
 mod find_batch;
 mod live;
+mod lora;
 mod names;
 mod nvtx;
 mod profile;

@@ -13,7 +13,7 @@ use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
 use crate::live::{self, Hands};
 use crate::machine;
-use crate::output::{self, line};
+use crate::output::{self, line, thousands};
 use crate::progress::{Progress, Show};
 use crate::signals::Signals;
 use crate::weights;
@@ -70,7 +70,9 @@ impl Task for Train {
             chosen,
         } = self;
         let (model, card) = (settings.model, settings.model.card_for(&data.facts));
-        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
+        // A checkpoint has all of a net without additions.
+        let begins = resumed.is_none() || settings.lora.is_some();
+        let mut net = weights::begin(&settings, data.sizes(), begins, backend)?;
         for rules in &settings.rules {
             check_by_name(&net, &rules.by_name())?;
         }
@@ -98,6 +100,10 @@ impl Task for Train {
         summary::begin(&folder)?;
         if !json {
             chosen.iter().for_each(|why| line(why));
+            if let Some(path) = settings.init_from.as_ref().filter(|_| begins) {
+                let trained = thousands(net.num_trainable() as u64);
+                line(&format!("starts from {}, {trained} parameters train", shown_path(path)));
+            }
         }
         report::announce(
             &settings,
@@ -252,7 +258,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     };
     let tokenizer = resumed.as_ref().map(|opened| opened.folder.file(weights::TOKENIZER));
     let kept = tokenizer.filter(|file| file.symlink_metadata().is_ok());
-    let mut data = data::load_again(settings.model, &settings.data, settings.seed, kept)?;
+    let mut data = data::load_again(&settings, kept)?;
     if let Some(batches) = settings.overfit_batches {
         data = data.overfitted(batches.saturating_mul(settings.batch))?;
     }

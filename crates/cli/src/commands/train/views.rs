@@ -6,12 +6,13 @@ use crate::data::{self, Data};
 use crate::error::{Error, Result};
 use crate::output::percent;
 use crate::picture::Picture;
+use crate::weights;
 use crate::worst::{Judged, Worst};
 use kiln_core::Backend;
 use kiln_data::{Dataset, Shared};
 use kiln_files::shown;
 use kiln_models::{Model, Net, OutputKind, Sampler};
-use kiln_nn::weights::{LoadOptions, WeightsFile};
+use kiln_nn::weights::WeightsFile;
 use kiln_nn::{Module, no_grad};
 use kiln_tensorboard::View;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ impl<B: Backend> Views<B> {
         let model = settings.model;
         Ok(Views {
             backend: backend.clone(),
-            net: model.build_for(backend, settings.seed, data.sizes())?,
+            net: weights::begin(settings, data.sizes(), settings.lora.is_some(), backend)?,
             model,
             weights: weights.to_path_buf(),
             held_back: data.test.clone(),
@@ -71,7 +72,7 @@ impl<B: Backend> Views<B> {
     fn try_make(&mut self) -> Result<Vec<View>> {
         let failed = |e: kiln_nn::weights::WeightsError| Error::failure(e.to_string());
         let mut file = WeightsFile::open(&self.weights).map_err(failed)?;
-        file.load_into(&mut self.net, LoadOptions::strict()).map_err(failed)?;
+        weights::fill(&mut file, &mut self.net, &self.backend).map_err(failed)?;
         self.net.eval();
         match self.model.card().output {
             OutputKind::Images => self.pictures(),
