@@ -91,7 +91,12 @@ impl Row {
             Model::ResNet18 | Model::Vgg11 => self.batch,
             Model::GptMini => 4,
             Model::Vae | Model::WganGp | Model::Mlp => self.batch,
-            Model::ResNet50 | Model::Gpt2 | Model::BertBase => self.batch,
+            Model::ResNet50
+            | Model::Gpt2
+            | Model::BertBase
+            | Model::BertMini
+            | Model::BertClassifier
+            | Model::DeepSpeech2 => self.batch,
         }
     }
 

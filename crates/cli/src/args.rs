@@ -98,6 +98,8 @@ Examples:
   kiln train resnet18 --data cifar-10-batches-bin --epochs 30
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
   kiln train gpt-mini --data moby-dick.txt.gz --tokenizer bpe:1024
+  kiln train bert-mini --data moby-dick.txt.gz --tokenizer wordpiece:4000 --out runs/bert
+  kiln train bert-classifier --data reviews.tsv --init-from runs/bert
   kiln train lenet --data photos            a folder of images for each class
   kiln train mlp --data houses.csv --target price    predicts a column from the others
   kiln train mnist-cnn --json | jq .valid.accuracy

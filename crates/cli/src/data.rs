@@ -81,8 +81,9 @@ pub(crate) fn load_again(settings: &Settings, tokenizer: Option<PathBuf>) -> Res
     let Some(path) = &settings.init_from else {
         return load_known(settings.model, args, seed, tokenizer, None);
     };
-    let (facts, its) = weights::known_data(path)?;
-    load_known(settings.model, args, seed, tokenizer.or(its), facts.as_ref())
+    let (facts, its) = weights::known_data(path, settings.model)?;
+    let tokenizer = tokenizer.or(its.filter(|_| args.tokenizer.is_none()));
+    load_known(settings.model, args, seed, tokenizer, facts.as_ref())
 }
 
 fn load_known(

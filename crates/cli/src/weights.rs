@@ -116,8 +116,12 @@ pub(crate) fn begin<B: Backend>(settings: &Settings, sizes: Sizes, begins: bool,
     if let Some(lora) = &settings.lora {
         return adapted(base, model, &lora.options(), settings.seed, backend);
     }
-    let saved = of(base, model, backend)?;
     let mut net = model.build_for(backend, settings.seed, sizes)?;
+    if !is_of(base, model)? {
+        take(&mut net, base)?;
+        return Ok(net);
+    }
+    let saved = of(base, model, backend)?;
     let weights = saved.net.state_dict();
     let fits = net.load_state_dict(&weights, LoadOptions::strict());
     fits.map_err(|e| failed(e).context(format!("starting from {}", shown_path(&saved.path))))?;
@@ -132,6 +136,33 @@ fn adapted<B: Backend>(base: &Path, model: Model, options: &LoraOptions, seed: u
     net.train();
     options.adapt(&mut Init::new(backend, seed ^ OF_ADDITIONS), &mut net)?;
     Ok(net)
+}
+
+/// True if the weights of a file or a run say that they belong to this model.
+fn is_of(path: &Path, model: Model) -> Result<bool> {
+    let path = file(path)?;
+    let weights = WeightsFile::open(&path).map_err(failed)?;
+    Ok(belongs_to(&path, weights.metadata()).is_ok_and(|its| its == model))
+}
+
+/// Takes the weights of another model's file or run into a new network, as far as it has parameters of their names.
+fn take<B: Backend>(net: &mut Net<B>, path: &Path) -> Result<()> {
+    let path = file(path)?;
+    let mut weights = WeightsFile::open(&path).map_err(failed)?;
+    let report = weights.load_into(net, LoadOptions::partial()).map_err(failed)?;
+    let shown = shown_path(&path);
+    if let Some(other) = report.mismatched.first() {
+        return Err(Error::failure(format!(
+            "{shown}: `{}` has another shape than in the network",
+            other.name
+        ))
+        .help("start from weights of a network of the same sizes; of texts, of the same tokenizer"));
+    }
+    if report.loaded.is_empty() {
+        let none = Error::failure(format!("{shown}: there is nothing in it that the network has"));
+        return Err(none.help("`kiln summary MODEL` lists the names of its parameters"));
+    }
+    Ok(())
 }
 
 /// The saved network of `model` at a path.
@@ -160,10 +191,13 @@ fn additions(path: &Path) -> Result<Option<(PathBuf, LoraOptions)>> {
     Ok(Some((PathBuf::from(base), lora.options())))
 }
 
-/// The facts about the data of the network at a path and its tokenizer, if they are beside it.
-pub(crate) fn known_data(path: &Path) -> Result<(Option<Facts>, Option<PathBuf>)> {
+/// The facts about the data of the network at a path, if it is of this model, and its tokenizer, if they are beside it.
+pub(crate) fn known_data(path: &Path, model: Model) -> Result<(Option<Facts>, Option<PathBuf>)> {
     let file = file(path)?;
-    let facts = facts(&file.with_file_name(RunFolder::CONFIG)).map_err(Error::failure)?;
+    let facts = match is_of(path, model)? {
+        true => facts(&file.with_file_name(RunFolder::CONFIG)).map_err(Error::failure)?,
+        false => Facts::default(),
+    };
     let tokenizer = file.with_file_name(TOKENIZER);
     let is_there = tokenizer.symlink_metadata().is_ok();
     Ok(((!facts.is_empty()).then_some(facts), is_there.then_some(tokenizer)))

@@ -40,10 +40,17 @@ pub(crate) const CARD: Card = Card {
 
 /// The network with its task.
 pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<masked::Task<B>> {
-    let config = BertConfig {
-        vocabulary: sizes.outputs,
-        ..BertConfig::BASE
-    };
+    task_of(
+        init,
+        BertConfig {
+            vocabulary: sizes.outputs,
+            ..BertConfig::BASE
+        },
+    )
+}
+
+/// A network of these sizes with the task.
+pub(crate) fn task_of<B: Backend>(init: Init<B>, config: BertConfig) -> Result<masked::Task<B>> {
     let masking = Masking::of(config.vocabulary);
     Ok(masked::task(Bert::new(init, config)?, masking))
 }
@@ -81,6 +88,15 @@ impl BertConfig {
         width: 768,
         hidden: 3072,
         dropout: 0.1,
+    };
+
+    /// `google/bert_uncased_L-4_H-256_A-4`: 4 blocks of 4 heads, 256 wide.
+    pub const MINI: BertConfig = BertConfig {
+        layers: 4,
+        heads: 4,
+        width: 256,
+        hidden: 1024,
+        ..BertConfig::BASE
     };
 
     /// The number of values in all parameters of the encoder with its pooler, which follows from the sizes.
@@ -208,21 +224,30 @@ fn norm<B: Backend>(init: &mut Init<B>, width: usize) -> Result<LayerNorm<B>> {
     LayerNorm::builder(&[width]).eps(1e-12).build(init)
 }
 
+/// BERT's initial weights: N(0, 0.02) and zero biases.
+pub(crate) fn initial() -> Scheme {
+    Scheme::With {
+        weight: Initializer::Normal { mean: 0.0, std: 0.02 },
+        bias: Initializer::Zeros,
+    }
+}
+
 impl<B: Backend> Bert<B> {
     /// The net with BERT's initial weights of `init`'s seed: N(0, 0.02) and zero biases.
     ///
     /// # Errors
     /// A size of 0, a width that is no multiple of the heads, a probability outside `0..=1`, memory.
     pub fn new(init: Init<B>, config: BertConfig) -> Result<Self> {
+        Bert::with(&mut init.scheme(initial()), config)
+    }
+
+    /// As [`Bert::new`], by an `init` that goes on with what is built behind.
+    fn with(init: &mut Init<B>, config: BertConfig) -> Result<Self> {
         let BertConfig { width, dropout, .. } = config;
         if config.heads == 0 || !width.is_multiple_of(config.heads) {
             let expected = format!("a divisor of the width {width}");
             return Err(Error::invalid("bert", "heads", config.heads, expected));
         }
-        let init = &mut init.scheme(Scheme::With {
-            weight: Initializer::Normal { mean: 0.0, std: 0.02 },
-            bias: Initializer::Zeros,
-        });
         let embeddings = BertEmbeddings {
             word_embeddings: Embedding::new(init, config.vocabulary, width)?,
             position_embeddings: Embedding::new(init, config.context, width)?,
@@ -316,13 +341,43 @@ impl<B: Backend> MaskedModel<B> for Bert<B> {
 }
 
 impl<B: Backend> BertModel<B> {
+    /// The encoder with a pooler that is trained, for classifiers.
+    ///
+    /// # Errors
+    /// As [`Bert::new`].
+    pub(crate) fn trained(init: &mut Init<B>, config: BertConfig) -> Result<Self> {
+        let Bert { bert: mut encoder, .. } = Bert::with(init, config)?;
+        let pooler = &mut encoder.pooler.dense;
+        pooler.weight.set_trainable(true);
+        pooler.bias.iter_mut().for_each(|bias| bias.set_trainable(true));
+        Ok(encoder)
+    }
+
     /// The vectors of all positions: ids `[N, T]`, with `T` at most the context, and the kinds of tokens `[N, T]`, all of the first if
     /// there are none, to `[N, T, width]`.
     ///
     /// # Errors
     /// Ids or kinds that are not i32, not `[N, T]`, or outside of their tables; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
+        self.forward_masked(ids, types, None)
+    }
+
+    /// As [`BertModel::forward`], where no position attends to those whose entry in the u8 mask `[N, T]` is 0 (`attention_mask` of Hugging
+    /// Face's transformers): those behind the end of short sequences.
+    ///
+    /// # Errors
+    /// As [`BertModel::forward`]; a mask that is not u8 or of another shape.
+    pub fn forward_masked(
+        &self,
+        ids: &Indices<B>,
+        types: Option<&Indices<B>>,
+        mask: Option<&Indices<B>>,
+    ) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
+            let mask = match (mask, ids.shape().dims()) {
+                (Some(mask), &[n, length]) => Some(mask.reshape(&[n, 1, 1, length])?),
+                _ => None,
+            };
             let layers = self.encoder.layer.iter();
             let dropouts = layers.flat_map(|layer| {
                 let attention = &layer.attention;
@@ -335,7 +390,10 @@ impl<B: Backend> BertModel<B> {
             Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
             let mut x = self.embeddings.forward(ids, types)?;
             for layer in &self.encoder.layer {
-                x = layer.forward(&x)?;
+                x = match &mask {
+                    Some(mask) => layer.forward_masked(&x, mask)?,
+                    None => layer.forward(&x)?,
+                };
             }
             Ok(x)
         })
@@ -383,6 +441,18 @@ impl<B: Backend> Layer<B> for BertLayer<B> {
     }
 }
 
+impl<B: Backend> BertLayer<B> {
+    /// As `forward`, by a mask `[N, 1, 1, T]`.
+    fn forward_masked(&self, x: &Tensor<B>, mask: &Indices<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let attention = &self.attention;
+            let attended = trace::scope(&attention.attend, x, || attention.attend.attended(x, Some(mask)))?;
+            let y = attention.output.forward(&attended, x)?;
+            self.output.forward(&self.intermediate.forward(&y)?, &y)
+        })
+    }
+}
+
 impl<B: Backend> BertOutput<B> {
     /// `norm(x + dropout(dense(y)))`.
     fn forward(&self, y: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -395,14 +465,21 @@ impl<B: Backend> BertOutput<B> {
     }
 }
 
-impl<B: Backend> Layer<B> for BertSelfAttention<B> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+impl<B: Backend> BertSelfAttention<B> {
+    fn attended(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
         let dropout = self.dropout.draw()?;
         let options = AttentionOptions {
+            mask,
             dropout: dropout.as_ref(),
             ..AttentionOptions::default()
         };
         Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention_with(self.heads, &options)
+    }
+}
+
+impl<B: Backend> Layer<B> for BertSelfAttention<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.attended(x, None)
     }
 
     /// The two products of every head.

@@ -1,6 +1,6 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, UTTERANCES, WINDOWS};
+use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, TEXTS, UTTERANCES, WINDOWS};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +22,14 @@ impl Input {
     pub const fn tokens(length: &'static [usize; 1]) -> Self {
         Input {
             kind: &WINDOWS,
+            shape: length,
+        }
+    }
+
+    /// Texts of at most this many tokens, as i32 numbers.
+    pub const fn texts(length: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &TEXTS,
             shape: length,
         }
     }
@@ -90,6 +98,8 @@ impl std::fmt::Display for Input {
 pub(crate) struct NetSizes {
     /// The numbers of a row, for networks of rows.
     pub(crate) features: usize,
+    /// The tokens that a text consists of, for networks of texts with classes.
+    pub(crate) vocabulary: Option<usize>,
     /// The last dimension of the output.
     pub(crate) outputs: usize,
 }
@@ -104,6 +114,8 @@ pub enum OutputKind {
     /// Logits of this many tokens, or of as many as the data has if these are more. The characters of a text are tokens until a text
     /// is read by another vocabulary.
     Tokens(usize),
+    /// Logits of this many tokens, or of exactly as many as the data has.
+    Vocabulary(usize),
     /// Logits of this many letters with a blank, at each step of an utterance; a network for other letters has as many as the data.
     Letters(usize),
     /// Images like its inputs.
@@ -119,6 +131,7 @@ impl OutputKind {
             OutputKind::Classes(n)
             | OutputKind::Characters(n)
             | OutputKind::Tokens(n)
+            | OutputKind::Vocabulary(n)
             | OutputKind::Letters(n)
             | OutputKind::Numbers(n) => Some(n),
             OutputKind::Images => None,
@@ -140,6 +153,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Classes(n) => write!(f, "{n} classes"),
             OutputKind::Characters(n) => write!(f, "{n} characters, or the tokens of the text"),
             OutputKind::Tokens(n) => write!(f, "{n} tokens"),
+            OutputKind::Vocabulary(n) => write!(f, "{n} tokens, or those of the text"),
             OutputKind::Letters(n) => write!(f, "{n} letters with a blank, or those of the data"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),

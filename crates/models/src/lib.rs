@@ -21,6 +21,8 @@
 //! ```
 
 mod bert;
+mod bert_classifier;
+mod bert_mini;
 mod by_name;
 mod card;
 mod classes;
@@ -58,6 +60,7 @@ pub use bert::{
     Bert, BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertHead, BertIntermediate, BertLayer, BertModel,
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
+pub use bert_classifier::BertClassifier;
 pub use card::{Card, Form, Shown};
 pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};
 pub use generate::Generator;

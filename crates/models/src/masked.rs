@@ -7,6 +7,7 @@ use kiln_data::{Batch, DataError, Draw, Loader, Sample, Transform};
 use kiln_nn::{Indices, Module, Tensor, trace};
 use kiln_train::Output;
 use ndarray::Array2;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The measured values that are shown. Perplexity is computed from the mean loss.
@@ -29,9 +30,12 @@ pub(crate) struct Masked {
     pub(crate) labels: Array2<i32>,
 }
 
-/// The change from a window `[T + 1]` of characters to masked tokens `[T]`: 15 % of the positions are predicted, of which four in five
+/// The change from a window `[T + 1]` of tokens to masked tokens `[T]`: 15 % of the positions are predicted, of which four in five
 /// become the mask's token, one in ten becomes a random token, and one in ten stays (Devlin et al. 2018). The number of positions is the
 /// same for all windows of a length. The sample's targets are the positions, in order, and then their tokens.
+///
+/// Of the tokens of a tokenizer whole words are masked (BERT's whole word masking), between `[CLS]` and `[SEP]`; characters are masked one
+/// by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masking {
     vocabulary: u32,
@@ -71,29 +75,100 @@ impl Masking {
 impl Transform for Masking {
     fn apply(&self, sample: &mut Sample, draw: &Draw) -> kiln_data::Result<()> {
         let length = sample.input.len().saturating_sub(1);
-        if length == 0 {
-            return Err(layout(sample.shape, "windows [T + 1] of two or more"));
-        }
-        // The first entries of a permutation, drawn one by one.
-        let (mut order, count) = ((0..length).collect::<Vec<usize>>(), Masking::count(length));
-        for i in 0..count {
-            order.swap(i, i + draw.below(i as u32, (length - i) as u32) as usize);
-        }
-        let mut positions = order;
-        positions.truncate(count);
-        positions.sort_unstable();
-        let mut ids: Vec<f32> = sample.input[..length].iter().map(|&c| self.token(c)).collect();
+        let words = Words::of(sample)?;
+        let (mut ids, mask) = match &words {
+            Some(words) => (words.ids.clone(), words.mask),
+            None if length == 0 => return Err(layout(sample.shape, "windows [T + 1] of two or more")),
+            None => (
+                sample.input[..length].iter().map(|&c| self.token(c)).collect(),
+                self.mask as f32,
+            ),
+        };
+        let count = Masking::count(length);
+        let (positions, drawn) = match &words {
+            Some(words) => words.chosen(count, draw),
+            None => {
+                // The first entries of a permutation, drawn one by one.
+                let mut order: Vec<usize> = (0..length).collect();
+                shuffle(&mut order, count, draw);
+                order.truncate(count);
+                order.sort_unstable();
+                (order, count)
+            }
+        };
         let labels: Vec<f32> = positions.iter().map(|&at| ids[at]).collect();
         for (i, &at) in positions.iter().enumerate() {
-            let number = (count + 2 * i) as u32;
+            let number = (drawn + 2 * i) as u32;
             match draw.below(number, 10) {
-                0..8 => ids[at] = self.mask as f32,
+                0..8 => ids[at] = mask,
                 8 => ids[at] = draw.below(number + 1, self.vocabulary) as f32,
                 _ => {}
             }
         }
         sample.targets = positions.iter().map(|&at| at as f32).chain(labels).collect();
         sample.fill(Shape::new(&[length])?, ids.into_iter())
+    }
+}
+
+/// Draws the first `count` entries of a permutation.
+fn shuffle<T>(entries: &mut [T], count: usize, draw: &Draw) {
+    let all = entries.len();
+    for i in 0..count.min(all) {
+        entries.swap(i, i + draw.below(i as u32, (all - i) as u32) as usize);
+    }
+}
+
+/// A window of the tokens of a tokenizer, as BERT reads it: `[CLS]`, the tokens, `[SEP]`.
+struct Words {
+    ids: Vec<f32>,
+    /// The token that hides others.
+    mask: f32,
+    /// The positions of each word.
+    words: Vec<Range<usize>>,
+}
+
+impl Words {
+    /// Those of a sample `[T + 1]` with the targets `[mask, cls, sep, begins…]`; `None` for one of characters, which has no targets.
+    ///
+    /// # Errors
+    /// Other targets, and windows that are too short.
+    fn of(sample: &Sample) -> kiln_data::Result<Option<Self>> {
+        let length = sample.input.len().saturating_sub(1);
+        let (mask, cls, sep, begins) = match sample.targets[..] {
+            [] => return Ok(None),
+            [mask, cls, sep, ref begins @ ..] if begins.len() == length + 1 && length > 2 => (mask, cls, sep, begins),
+            _ => return Err(layout(sample.shape, "windows [T + 1] of four or more")),
+        };
+        let mut ids = vec![cls];
+        ids.extend(&sample.input[..length - 2]);
+        ids.push(sep);
+        let mut words: Vec<Range<usize>> = Vec::new();
+        for at in 1..length - 1 {
+            match words.last_mut() {
+                Some(word) if begins[at - 1] == 0.0 => word.end = at + 1,
+                _ => words.push(at..at + 1),
+            }
+        }
+        Ok(Some(Words { ids, mask, words }))
+    }
+
+    /// The positions of whole words, drawn one by one, so many in all: a word that would be too long is passed over, and one is cut where
+    /// no others are left. Also the number of draws.
+    fn chosen(&self, count: usize, draw: &Draw) -> (Vec<usize>, usize) {
+        let mut order = self.words.clone();
+        let drawn = order.len();
+        shuffle(&mut order, drawn, draw);
+        let (mut positions, mut others) = (Vec::with_capacity(count), Vec::new());
+        for word in order {
+            match positions.len() + word.len() <= count {
+                true => positions.extend(word),
+                false => others.push(word),
+            }
+        }
+        let left = count - positions.len();
+        positions.extend(others.into_iter().flatten().take(left));
+        positions.sort_unstable();
+        (positions, drawn)
     }
 }
 
@@ -253,6 +328,37 @@ mod tests {
         }
         let uneven = [window(0, 0), Sample::default()];
         assert!(Masked::collate(&uneven).is_err());
+    }
+
+    #[test]
+    fn whole_words_are_masked_between_the_special_tokens() {
+        for index in 0..50 {
+            let mut sample = Sample::default();
+            // Words of one, two and three tokens.
+            let begins = [1.0, 1.0, 0.0, 1.0, 0.0, 0.0];
+            let ids = (0..LENGTH + 1).map(|at| (10 + at % 6) as f32);
+            sample.fill(Shape::new(&[LENGTH + 1]).unwrap(), ids).unwrap();
+            sample.targets = [4.0, 2.0, 3.0]
+                .into_iter()
+                .chain((0..LENGTH + 1).map(|at| begins[at % 6]))
+                .collect();
+            Masking::of(VOCABULARY)
+                .apply(&mut sample, &Draw::new(5, 0, index))
+                .unwrap();
+            assert_eq!((sample.input[0], sample.input[LENGTH - 1]), (2.0, 3.0));
+            let (positions, labels) = sample.targets.split_at(30);
+            let chosen = |at: usize| positions.contains(&(at as f32));
+            assert!(!chosen(0) && !chosen(LENGTH - 1));
+            for (&at, &label) in positions.iter().zip(labels) {
+                let at = at as usize;
+                assert_eq!(label, (10 + (at - 1) % 6) as f32);
+                // The rest of the word is chosen too, but at the end of the window.
+                let word = |at: usize| (1 + (at - 1) / 6 * 6) + [0, 1, 1, 3, 3, 3][(at - 1) % 6];
+                assert!((word(at)..at).all(chosen), "{at} of {positions:?}");
+            }
+        }
+        let mut odd = window(0, 0);
+        assert!(Masking::of(5).apply(&mut odd, &Draw::new(0, 0, 0)).is_err());
     }
 
     #[test]

@@ -96,6 +96,10 @@ registry! {
     Gpt2: "gpt2" in gpt2;
     /// BERT-base: [`Bert`](crate::Bert) by [`BertConfig::BASE`](crate::BertConfig::BASE).
     BertBase: "bert-base" in bert;
+    /// A small BERT: [`Bert`](crate::Bert) by [`BertConfig::MINI`](crate::BertConfig::MINI).
+    BertMini: "bert-mini" in bert_mini;
+    /// A small BERT for classes of texts: [`BertClassifier`](crate::BertClassifier).
+    BertClassifier: "bert-classifier" in bert_classifier;
     /// A small DeepSpeech 2: [`DeepSpeech2`](crate::DeepSpeech2) by [`DeepSpeech2Config::SMALL`](crate::DeepSpeech2Config::SMALL).
     DeepSpeech2: "deepspeech2" in deep_speech;
 }
@@ -123,6 +127,7 @@ impl Model {
     fn sizes(self, sizes: Sizes) -> NetSizes {
         NetSizes {
             features: sizes.features.unwrap_or(self.input().shape[0]),
+            vocabulary: sizes.vocabulary,
             outputs: match (self.card().output, sizes.outputs) {
                 (OutputKind::Tokens(own), Some(of_data)) => own.max(of_data),
                 (_, of_data) => of_data.unwrap_or(self.outputs()),

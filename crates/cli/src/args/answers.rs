@@ -61,6 +61,7 @@ pub(crate) enum Invert {
 Examples:
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
+  kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
   kiln predict -w runs/deepspeech2-0 a.wav  what is said, as `kiln transcribe` has it without a search
 
@@ -74,7 +75,8 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
-    /// PNG or JPEG files; CSV files with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
+    /// PNG or JPEG files; files with a text each; CSV files with the columns of the table that the network was trained on; WAV, FLAC or
+    /// Ogg Vorbis files
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 

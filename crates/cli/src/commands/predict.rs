@@ -11,7 +11,7 @@ use crate::picture::Picture;
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, Transform, UTTERANCES};
+use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, TEXTS, Transform, UTTERANCES};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
@@ -58,9 +58,10 @@ impl Task for Predict<'_> {
             (OutputKind::Letters(_), false) => {
                 transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
             }
-            (OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_), false) => {
-                classes(backend, &asked)
-            }
+            (
+                OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_),
+                false,
+            ) => classes(backend, &asked),
         }
     }
 }
@@ -70,6 +71,7 @@ fn kinds_of_files(data: DataKind) -> &'static str {
     match data.card().samples {
         images if images == &IMAGES => "PNG or JPEG files",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
+        texts if texts == &TEXTS => "files with a text each",
         _ => "files like those that it was trained on",
     }
 }
@@ -86,9 +88,11 @@ struct Asked<'a, B: Backend> {
 impl<B: Backend> Asked<'_, B> {
     /// The samples of a file as the network's inputs `[N, …]`.
     fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
+        let tokenizer = weights::tokenizer_file(&self.saved.path);
         let options = FileOptions {
             shape: self.saved.model.input().shape,
             facts: &self.saved.facts,
+            tokenizer: Some(&tokenizer),
             invert: match self.args.invert {
                 Invert::Auto => None,
                 Invert::Yes => Some(true),

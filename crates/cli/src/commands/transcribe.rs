@@ -92,6 +92,7 @@ impl<B: Backend> Asked<'_, B> {
         let options = FileOptions {
             shape: self.saved.model.input().shape,
             facts: &self.saved.facts,
+            tokenizer: None,
             invert: None,
         };
         let mut samples = (self.read)(path, &options)?;

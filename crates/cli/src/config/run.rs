@@ -57,8 +57,8 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "PRECISION", value_enum)]
     pub(crate) precision: Option<Precision>,
 
-    /// Start from these weights of the same model instead of random ones: a weights file or the folder of a run, whose text has the
-    /// characters
+    /// Start from these weights instead of random ones: a weights file or the folder of a run, whose text has the characters or tokens. Of
+    /// another model, those are taken whose names and shapes the model has
     #[arg(long = "init-from", value_name = "PATH")]
     pub(crate) init_from: Option<PathBuf>,
 

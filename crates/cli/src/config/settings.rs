@@ -216,7 +216,7 @@ impl Settings {
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
             precision: Some(self.precision),
-            init_from: (self.init_from.as_ref()).map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            init_from: self.init_from.as_ref().map(absolute),
             lora: self.lora.clone(),
             freeze: names::given(&self.freeze),
             recompute: names::given(&self.recompute),

@@ -195,7 +195,10 @@ fn datasets_and_help_list_the_table() {
         .iter()
         .map(|d| d["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["mnist", "cifar10", "image-folder", "csv", "text", "speech"]);
+    assert_eq!(
+        names,
+        ["mnist", "cifar10", "image-folder", "csv", "texts", "text", "speech"]
+    );
     for name in names {
         assert!(
             told.contains(&format!("{name}: ")) && help.contains(&format!("- {name}")),

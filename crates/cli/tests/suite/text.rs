@@ -179,6 +179,8 @@ fn models_are_listed_with_their_recipes() {
             "resnet50",
             "gpt2",
             "bert-base",
+            "bert-mini",
+            "bert-classifier",
             "deepspeech2"
         ]
     );
@@ -285,4 +287,82 @@ fn a_text_is_learned_by_the_tokens_of_a_tokenizer_which_the_run_keeps() {
     run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "not that of the network", "help: "]);
     std::fs::remove_file(dir.path().join("run/tokenizer.json")).unwrap();
     run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "cannot", "help: "]);
+}
+
+#[test]
+fn texts_are_classified_by_a_bert_that_begins_with_a_pre_trained_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["good", "bad", "fine", "awful", "film", "plot", "the", "a", "was", "is"];
+    let line = |i: usize| {
+        (0..8)
+            .map(|k| words[(i * 7 + k * k * 3 + i / 5) % 10])
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let text: String = (0..700).map(|i| line(i) + ".\n").collect();
+    std::fs::write(dir.path().join("a.txt"), text).unwrap();
+    let mut table = "score\tsplit\ttext\n".to_string();
+    for i in 0..40 {
+        let (score, split) = (
+            if i % 2 == 0 { "1.5" } else { "-0.5" },
+            if i % 5 == 4 { "test" } else { "train" },
+        );
+        table += &format!(
+            "{score}\t{split}\tIt {} {}\n",
+            if i % 2 == 0 { "is good," } else { "was bad," },
+            line(i)
+        );
+    }
+    std::fs::write(dir.path().join("b.tsv"), table).unwrap();
+    let mini = "train bert-mini --data a.txt --tokenizer wordpiece:60 --batch 4 --max-steps 2 --out mini";
+    let trained = succeeds(dir.path(), &mini.split(' ').collect::<Vec<_>>()).stdout;
+    assert!(trained.contains("nats/token  perplexity "), "{trained}");
+    let train = "train bert-classifier --data b.tsv --batch 8 --epochs 1 --init-from mini --out run";
+    let trained = succeeds(dir.path(), &train.split(' ').collect::<Vec<_>>()).stdout;
+    for part in [
+        "starts from mini, ",
+        "32 texts to train, 8 held back",
+        "2 classes",
+        "accuracy ",
+    ] {
+        assert!(trained.contains(part), "no `{part}` in: {trained}");
+    }
+    let measured = succeeds(dir.path(), &["eval", "-w", "run", "--data", "b.tsv", "--json"])
+        .json()
+        .remove(0);
+    assert_eq!(
+        (&measured["samples"], &measured["classes"][0]),
+        (&8.into(), &"negative".into())
+    );
+    std::fs::write(dir.path().join("c.txt"), "It is good.\n").unwrap();
+    let told = succeeds(dir.path(), &["predict", "-w", "run", "c.txt", "--top", "2", "--json"])
+        .json()
+        .remove(0);
+    let shares: f64 = told["top"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["probability"].as_f64().unwrap())
+        .sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{told}");
+    for (args, code, parts) in [
+        (
+            "train bert-classifier --data b.tsv --init-from mini --tokenizer wordpiece:50 --out no",
+            1,
+            &["another shape", "same tokenizer"][..],
+        ),
+        (
+            "train bert-classifier --data b.tsv --tokenizer characters --out no",
+            1,
+            &["[CLS]"],
+        ),
+        ("train bert-classifier", 2, &["labelled texts", "FILE.tsv"]),
+        (
+            "train bert-classifier --data a.txt --out no",
+            1,
+            &["a.txt", "column `text`"],
+        ),
+    ] {
+        run(dir.path(), &args.split(' ').collect::<Vec<_>>()).fails(code, parts);
+    }
 }

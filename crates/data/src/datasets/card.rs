@@ -31,6 +31,8 @@ pub struct FileOptions<'a> {
     pub shape: &'a [usize],
     /// Facts about the data that the network was trained on.
     pub facts: &'a Facts,
+    /// The `tokenizer.json` of the network, of networks of texts.
+    pub tokenizer: Option<&'a Path>,
     /// True to invert images of digits, false not to; `None` inverts those with a light border.
     pub invert: Option<bool>,
 }

@@ -11,6 +11,7 @@ mod opened;
 mod speech;
 mod table;
 mod text;
+mod texts;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
 pub use facts::{Fact, Facts, Sizes};
@@ -20,6 +21,7 @@ pub use opened::{Opened, Shared};
 pub use speech::{Alphabet, SAMPLE_RATE, UTTERANCES};
 pub use table::ROWS;
 pub use text::WINDOWS;
+pub use texts::TEXTS;
 
 /// Makes the enum and its names from rows `Name: "name" in file`; the file has a `CARD`.
 macro_rules! datasets {
@@ -60,7 +62,9 @@ datasets! {
     ImageFolder: "image-folder" in folder;
     /// Rows of a table in a CSV file, to predict a number from.
     Csv: "csv" in table;
-    /// Any text, character by character.
+    /// Texts with classes, in a table.
+    Texts: "texts" in texts;
+    /// Any text, by characters or by the tokens of a tokenizer.
     Text: "text" in text;
     /// Recordings of speech with their texts.
     Speech: "speech" in speech;

@@ -105,14 +105,18 @@ impl Tokens {
     }
 }
 
-/// The tokens that texts are cut into: those of the trained network, or those that are asked for, which are learned from `text` if they
-/// are to be learned.
-pub(super) fn tokens_of(request: &Request<'_>, text: &TextFile) -> Result<Tokens> {
-    let own = TokenizerChoice::Characters;
-    let choice = request.tokenizer.unwrap_or(&own);
+/// The tokens that texts are cut into: those of the trained network, or those that are asked for, or `own`. A tokenizer is learned from
+/// the `training` part, characters are those of all of the text.
+pub(super) fn tokens_of<T: AsRef<str>>(
+    request: &Request<'_>,
+    own: &TokenizerChoice,
+    text: &str,
+    training: impl FnOnce() -> T,
+) -> Result<Tokens> {
+    let choice = request.tokenizer.unwrap_or(own);
     match (request.facts.filter(|facts| facts.has(Facts::VOCABULARY)), choice) {
-        (None, TokenizerChoice::Characters) => Ok(Tokens::Characters(text.vocabulary())),
-        (None, choice) => Tokens::of(choice, text.training_part()),
+        (None, TokenizerChoice::Characters) => Ok(Tokens::Characters(Vocabulary::of(text))),
+        (None, choice) => Tokens::of(choice, training().as_ref()),
         (Some(facts), TokenizerChoice::File(file)) => match facts.text(Facts::VOCABULARY) {
             None => Tokens::of_facts(facts, file),
             Some(_) => Err(not_of(choice, "characters, those of the trained network")),
@@ -134,7 +138,9 @@ fn split(request: &Request<'_>) -> Result<(Arc<Tokens>, Split<TextWindows>)> {
         .path
         .ok_or_else(|| DataError::invalid("text", "path", "none", "a file"))?;
     let text = TextFile::open(path)?;
-    let tokens = Arc::new(tokens_of(request, &text)?);
+    let tokens = Arc::new(tokens_of(request, &TokenizerChoice::Characters, text.text(), || {
+        text.training_part()
+    })?);
     let split = text.split_by(&tokens, context(request.shape)?)?;
     Ok((tokens, split))
 }

@@ -138,6 +138,7 @@ fn rows_have_a_mean_of_0_and_a_deviation_of_1_and_are_read_again_at_the_same_sca
         )
         .unwrap();
         let options = FileOptions {
+            tokenizer: None,
             shape: &[8],
             facts: &opened.facts,
             invert: None,
@@ -323,6 +324,7 @@ fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
     let options = FileOptions {
         shape: &[160, 40],
         facts: &Facts::default(),
+        tokenizer: None,
         invert: None,
     };
     let samples = card.file.unwrap()(&dir.path().join("manifest/c.wav"), &options).unwrap();

@@ -77,7 +77,7 @@ impl<B: Backend> Views<B> {
         match self.model.card().output {
             OutputKind::Images => self.pictures(),
             OutputKind::Classes(_) => self.worst(),
-            OutputKind::Characters(_) | OutputKind::Tokens(_) => self.text(),
+            OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_) => self.text(),
             OutputKind::Letters(_) | OutputKind::Numbers(_) => Ok(Vec::new()),
         }
     }

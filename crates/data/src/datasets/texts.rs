@@ -1,0 +1,315 @@
+//! Labelled texts in the table of datasets: a text and its class in each line of a table.
+
+use super::card::{DatasetCard, FileOptions, Request};
+use super::facts::{Fact, Facts};
+use super::kinds::{MadeUp, SampleKind};
+use super::opened::{Opened, Shared};
+use super::text;
+use crate::dataset::check_index;
+use crate::{Arrays, DataError, Dataset, Labels, Place, Result, Sample, TextFile, TokenizerChoice, Tokens, streams};
+use kiln_core::Shape;
+use kiln_core::philox::Key;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Texts of at most `T` tokens with a class: `[CLS]`, the tokens, `[SEP]`, and −1 behind the end.
+pub static TEXTS: SampleKind = SampleKind {
+    name: "texts",
+    noun: "text",
+    describe: |shape| format!("texts of at most {} tokens", shape.first().copied().unwrap_or_default()),
+    batch: 8,
+    samples: |made| Ok(Arc::new(made_up(made, 0, made.count)?)),
+    synthetic: |made| {
+        let classes = (0..made.outputs).map(|class| class.to_string()).collect();
+        Ok(Opened {
+            train: Arc::new(made_up(made, 0, made.count)?),
+            test: Arc::new(made_up(made, made.count, made.held_back())?),
+            facts: Facts::default()
+                .with(Facts::VOCABULARY, Fact::Numbers(vec![MADE_UP as f64]))
+                .with(Facts::CLASSES, Fact::Names(classes)),
+        })
+    },
+};
+
+/// The number of tokens of texts that are made up.
+const MADE_UP: usize = 1000;
+
+/// The tokens of a tokenizer that is learned where no other is asked for.
+const LEARNED: TokenizerChoice = TokenizerChoice::WordPiece(4000);
+
+/// The dataset's row of the table.
+pub(super) const CARD: DatasetCard = DatasetCard {
+    title: "labelled texts",
+    description: "a .tsv with a header: a column `text`, one `label` of names or `score` of numbers (negative, positive), and `split` of \
+                  train and test; without it every tenth line is held back",
+    files: "the texts",
+    ships: None,
+    obtain: "write a table with a text and its label in each line, separated by a tab",
+    example: "FILE.tsv",
+    samples: &TEXTS,
+    classes: &[],
+    has_target: false,
+    facts: &[Facts::VOCABULARY, Facts::CLASSES],
+    recognises: |path| path.extension().is_some_and(|extension| extension == "tsv"),
+    open: |request| {
+        let texts = read(request)?;
+        Ok(Opened {
+            facts: text::facts(&texts.train.tokens).with(Facts::CLASSES, Fact::Names(texts.train.names.to_vec())),
+            train: Arc::new(texts.train),
+            test: Arc::new(texts.test),
+        })
+    },
+    held_back: |request| Ok(Arc::new(read(request)?.test) as Shared),
+    file: Some(one),
+};
+
+/// Texts with their classes.
+#[derive(Debug)]
+struct LabelledTexts {
+    path: PathBuf,
+    tokens: Arc<Tokens>,
+    names: Arc<[String]>,
+    shape: Shape,
+    /// The tokens of each, with those around it, and its class.
+    texts: Vec<(Vec<i32>, i32)>,
+    characters_per_token: f64,
+}
+
+impl Dataset for LabelledTexts {
+    type Sample = Sample;
+
+    fn len(&self) -> usize {
+        self.texts.len()
+    }
+    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+        check_index(index, self.len())?;
+        let (ids, label) = &self.texts[index];
+        fill(sample, self.shape, ids)?;
+        sample.label = *label;
+        sample.targets.clear();
+        Ok(())
+    }
+    fn shape(&self) -> Option<Shape> {
+        Some(self.shape)
+    }
+    fn classes(&self) -> Option<usize> {
+        Some(self.names.len())
+    }
+    fn class_names(&self) -> &[String] {
+        &self.names
+    }
+    fn source(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+    fn tokens(&self) -> Option<&Tokens> {
+        Some(&self.tokens)
+    }
+    fn characters_per_token(&self) -> Option<f64> {
+        Some(self.characters_per_token)
+    }
+}
+
+/// Makes a sample of a text's tokens.
+fn fill(sample: &mut Sample, shape: Shape, ids: &[i32]) -> Result<()> {
+    // Exact in f32: a vocabulary has fewer than 2²⁴ tokens.
+    sample.fill(
+        shape,
+        (0..shape.size()).map(|at| ids.get(at).map_or(-1.0, |&id| id as f32)),
+    )
+}
+
+/// The tokens of a text between `[CLS]` and `[SEP]`, at most so many in all.
+fn tokens_of(tokens: &Tokens, text: &str, most: usize) -> Result<Vec<i32>> {
+    let special = tokens.tokenizer().and_then(|of| of.special()).ok_or_else(|| {
+        DataError::invalid(
+            "texts",
+            "tokenizer",
+            format!("one of {}s", tokens.noun()),
+            "one with the tokens [CLS], [SEP], [PAD] and [MASK], such as wordpiece:4000",
+        )
+    })?;
+    if most < 3 {
+        return Err(DataError::invalid("texts", "T", most, "at least 3"));
+    }
+    let mut ids = vec![special.cls];
+    ids.extend(tokens.encode(text)?);
+    ids.truncate(most - 1);
+    ids.push(special.sep);
+    Ok(ids)
+}
+
+/// A line of the table.
+struct Row<'a> {
+    line: u64,
+    text: &'a str,
+    label: &'a str,
+    held_back: bool,
+}
+
+/// The rows of a table, and true if its labels are scores.
+fn rows<'a>(file: &'a TextFile, path: &Path) -> Result<(Vec<Row<'a>>, bool)> {
+    let mut lines = file.text().lines();
+    let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').map(str::trim).collect();
+    let column = |name: &str| header.iter().position(|column| *column == name);
+    let missing = |expected: &'static str| DataError::Missing {
+        path: path.to_path_buf(),
+        expected,
+        advice: "the first line of the table names its columns, separated by tabs",
+    };
+    let text = column("text").ok_or_else(|| missing("a column `text`"))?;
+    let label = column("label")
+        .or_else(|| column("score"))
+        .ok_or_else(|| missing("a column `label` or `score`"))?;
+    let split = column("split");
+    let mut rows = Vec::new();
+    for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        if fields.len() != header.len() {
+            return Err(DataError::Value {
+                path: path.to_path_buf(),
+                place: Place::Line {
+                    line: number as u64 + 2,
+                    column: None,
+                },
+                what: "number of fields",
+                found: fields.len().to_string(),
+                expected: format!("{}, those of the first line", header.len()).into(),
+            });
+        }
+        rows.push(Row {
+            line: number as u64 + 2,
+            text: fields[text],
+            label: fields[label].trim(),
+            held_back: match split {
+                Some(split) => fields[split].trim() != "train",
+                None => rows.len() % 10 == 9,
+            },
+        });
+    }
+    Ok((rows, header[label] == "score"))
+}
+
+/// The texts to train on and those that are held back.
+struct Both {
+    train: LabelledTexts,
+    test: LabelledTexts,
+}
+
+fn read(request: &Request<'_>) -> Result<Both> {
+    let path = request
+        .path
+        .ok_or_else(|| DataError::invalid("texts", "path", "none", "a table"))?;
+    let [most] = *request.shape else {
+        return Err(DataError::shape("texts", format!("{:?}", request.shape), "texts [T]"));
+    };
+    let file = TextFile::open(path)?;
+    let (rows, scores) = rows(&file, path)?;
+    let known = request.facts.and_then(|facts| facts.names(Facts::CLASSES));
+    let names: Arc<[String]> = match (known, scores) {
+        (Some(known), _) => known.into(),
+        (None, true) => ["negative", "positive"].map(String::from).into(),
+        (None, false) => {
+            let mut names: Vec<String> = rows.iter().map(|row| row.label.to_string()).collect();
+            names.sort_unstable();
+            names.dedup();
+            names.into()
+        }
+    };
+    let class = |row: &Row<'_>| -> Result<i32> {
+        let wrong = |expected: String| DataError::Value {
+            path: path.to_path_buf(),
+            place: Place::Line {
+                line: row.line,
+                column: None,
+            },
+            what: if scores { "score" } else { "label" },
+            found: format!("`{}`", row.label.escape_debug()),
+            expected: expected.into(),
+        };
+        match scores {
+            true => match row.label.parse::<f64>() {
+                Ok(score) if score.is_finite() => Ok((score >= 0.0).into()),
+                _ => Err(wrong("a number".to_string())),
+            },
+            false => match names.iter().position(|name| name == row.label) {
+                Some(class) => Ok(class as i32),
+                None => Err(wrong(format!("one of {}", names.join(", ")))),
+            },
+        }
+    };
+    let training = || {
+        let texts: Vec<&str> = rows.iter().filter(|row| !row.held_back).map(|row| row.text).collect();
+        texts.join("\n")
+    };
+    let tokens = Arc::new(text::tokens_of(request, &LEARNED, file.text(), training)?);
+    let part = |held_back: bool| -> Result<LabelledTexts> {
+        let (mut texts, mut characters, mut count) = (Vec::new(), 0, 0);
+        for row in rows.iter().filter(|row| row.held_back == held_back) {
+            let ids = tokens_of(&tokens, row.text, most)?;
+            (characters, count) = (characters + row.text.chars().count(), count + ids.len() - 2);
+            texts.push((ids, class(row)?));
+        }
+        if texts.is_empty() {
+            let expected = if held_back {
+                "lines that are held back"
+            } else {
+                "lines to train on"
+            };
+            return Err(DataError::Empty {
+                path: path.to_path_buf(),
+                expected,
+            });
+        }
+        Ok(LabelledTexts {
+            path: path.to_path_buf(),
+            tokens: tokens.clone(),
+            names: names.clone(),
+            shape: Shape::new(&[most])?,
+            texts,
+            characters_per_token: characters as f64 / count.max(1) as f64,
+        })
+    };
+    Ok(Both {
+        train: part(false)?,
+        test: part(true)?,
+    })
+}
+
+/// A file as one text.
+fn one(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
+    let [most] = *options.shape else {
+        return Err(DataError::shape("texts", format!("{:?}", options.shape), "texts [T]"));
+    };
+    let file = options.tokenizer.unwrap_or(Path::new("tokenizer.json"));
+    let tokens = Tokens::of_facts(options.facts, file)?;
+    let text = TextFile::open(path)?;
+    let mut sample = Sample::default();
+    fill(
+        &mut sample,
+        Shape::new(&[most])?,
+        &tokens_of(&tokens, text.text().trim(), most)?,
+    )?;
+    Ok(vec![sample])
+}
+
+/// Random tokens, of which the second tells the class.
+fn made_up(made: &MadeUp<'_>, first: usize, count: usize) -> Result<Arrays> {
+    let [most] = *made.shape else {
+        return Err(DataError::shape("texts", format!("{:?}", made.shape), "texts [T]"));
+    };
+    let key = Key::new(made.seed, streams::SUMS, 1);
+    let classes = u32::try_from(made.outputs).unwrap_or(u32::MAX).max(1);
+    let (mut values, mut labels) = (Vec::new(), Vec::new());
+    for text in first..first + count {
+        let draw = |at: usize, bound: u32| key.below((text * (most + 2) + at) as u64, bound);
+        let label = draw(0, classes);
+        let length = most / 4 + draw(1, most as u32 / 2 + 1) as usize;
+        labels.push(label as i32);
+        values.extend((0..most).map(|at| match at {
+            1 => label as f32,
+            _ if at < length.max(2) => draw(at + 2, MADE_UP as u32) as f32,
+            _ => -1.0,
+        }));
+    }
+    Arrays::new(Shape::new(&[most])?, values, Labels::Classes(labels, made.outputs))
+}
