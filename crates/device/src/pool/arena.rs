@@ -9,7 +9,7 @@ const SMALL: usize = 1 << 20;
 /// Bytes of a segment for small requests.
 const SMALL_SEGMENT: usize = 2 << 20;
 /// Requests from this size on have segments of their own size.
-const LARGE: usize = 10 << 20;
+pub(super) const LARGE: usize = 10 << 20;
 /// Bytes of a segment for requests between `SMALL` and `LARGE`.
 const MIDDLE_SEGMENT: usize = 20 << 20;
 /// Segments for requests from `LARGE` on have a multiple of this many bytes.

@@ -4,6 +4,7 @@
 //! in the smallest part that is free for as long as it lives (greedy by size: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
 //! Net Inference", 2020). Chosen one at a time, in their order, blocks leave holes that none of the later ones fits.
 
+use super::arena::LARGE;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -62,12 +63,12 @@ impl Layout {
             .collect()
     }
 
-    /// True for a block that lives for nearly all of the step.
-    fn is_long(&self, (_, from, until): (usize, usize, usize)) -> bool {
-        (until - from) * LONG.1 >= self.events * LONG.0
+    /// True for a block that lives for nearly all of the step, and that would have a segment of its own size.
+    fn is_long(&self, (bytes, from, until): (usize, usize, usize)) -> bool {
+        bytes >= LARGE && (until - from) * LONG.1 >= self.events * LONG.0
     }
 
-    /// The places of those blocks that have been given back. One that lives for nearly all of the step shares its part with next to
+    /// The places of those blocks that have been given back. A large one that lives for nearly all of the step shares its part with next to
     /// nothing; it gets a segment of its own if it is asked for, which a batch is not: it lies in memory before.
     pub(super) fn places(&self) -> Places {
         let spans = self.given_back();
@@ -165,16 +166,16 @@ mod tests {
     #[test]
     fn a_request_that_lives_long_takes_no_place_of_another() {
         let mut layout = Layout::default();
-        layout.take(0, 40);
+        layout.take(0, LARGE);
         for block in 1..9 {
-            layout.take(block, if block == 8 { 40 } else { 10 });
+            layout.take(block, if block == 8 { LARGE } else { 10 });
             layout.give(block);
         }
         layout.give(0);
         let mut places = layout.places();
-        assert_eq!(places.needed(), 40);
-        assert_eq!(places.next(40), None);
-        let at: Vec<_> = [10, 10, 40].into_iter().map(|bytes| places.next(bytes)).collect();
+        assert_eq!(places.needed(), LARGE);
+        assert_eq!(places.next(LARGE), None);
+        let at: Vec<_> = [10, 10, LARGE].into_iter().map(|bytes| places.next(bytes)).collect();
         assert_eq!(at, [Some(0), Some(0), Some(0)]);
     }
 
