@@ -2,7 +2,7 @@
 
 use crate::Array;
 use crate::compare::Rounding;
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 use std::fmt::Debug;
 
@@ -34,6 +34,11 @@ pub trait Case: Debug {
     /// The proofs that apply.
     fn proof(&self) -> Proof {
         Proof::SecondGradient
+    }
+
+    /// True if gradients in this half dtype are proved too. They are not where rounding takes a result across a jump of a derivative.
+    fn proves_half(&self, _dtype: DType) -> bool {
+        true
     }
 
     /// The rounding error that a result may have, where `want` is the exact result: by default one rounding of the result.

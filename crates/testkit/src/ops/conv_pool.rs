@@ -2,6 +2,7 @@
 
 use super::conv::{Conv, conv_case};
 use super::pool::{Axis, Kind, Pool};
+use crate::compare::unit;
 use crate::gradcheck::SECOND_STEP;
 use crate::{Array, Case, Proof, Rounding, check, refused};
 use kiln_core::ops::{Activation, Window};
@@ -48,6 +49,13 @@ impl Case for ConvPool {
             true => Proof::SecondGradient,
             false => Proof::Gradient,
         }
+    }
+
+    /// Two results come nearer by twice the roundings of their terms' two factors and their own, and activations have slopes of at most
+    /// 1.13.
+    fn proves_half(&self, dtype: DType) -> bool {
+        let nearer = 5.0 * unit(dtype) * (self.conv.terms() as f64 + 1.0);
+        self.pool.distance(&self.conv.oracle(&self.inputs())) > nearer
     }
 
     /// The error of the largest of some results is at most the largest of their errors.

@@ -122,15 +122,28 @@ impl Pool {
 
     /// The least difference between the largest and the second largest element of a window: infinite if no window has two.
     pub(super) fn margin(&self, x: &Array) -> f64 {
-        let margins = Array::from_fn(&self.output(x), |at| {
+        self.least(x, |values| match *values {
+            [first, second, ..] => first - second,
+            _ => f64::INFINITY,
+        })
+    }
+
+    /// The least difference between the largest element of a window and the next smaller one: infinite if no window has two values.
+    pub(super) fn distance(&self, x: &Array) -> f64 {
+        self.least(x, |values| {
+            let differences = values.iter().map(|value| values[0] - value);
+            differences.filter(|d| *d > 0.0).fold(f64::INFINITY, f64::min)
+        })
+    }
+
+    /// The least value of a function of the elements of a window, from the largest down.
+    fn least(&self, x: &Array, f: impl Fn(&[f64]) -> f64) -> f64 {
+        let all = Array::from_fn(&self.output(x), |at| {
             let mut values = self.taps(x, at).values;
             values.sort_by(|a, b| b.total_cmp(a));
-            match values[..] {
-                [first, second, ..] => first - second,
-                _ => f64::INFINITY,
-            }
+            f(&values)
         });
-        margins.data.into_iter().fold(f64::INFINITY, f64::min)
+        all.data.into_iter().fold(f64::INFINITY, f64::min)
     }
 }
 
