@@ -2,7 +2,7 @@
 
 use crate::measure;
 use criterion::{Criterion, Throughput};
-use kiln_benches::{ATTENTION, output, random};
+use kiln_benches::{ATTENTION, LONG_ATTENTION, output, random};
 use kiln_core::ops::{AttentionMasks, AttentionOps, AttentionParams};
 use kiln_core::{Result, Shape};
 use kiln_cpu::Cpu;
@@ -10,7 +10,10 @@ use kiln_cpu::Cpu;
 pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     let cpu = Cpu::new();
     let mut group = c.benchmark_group("attention");
-    for [batch, positions, heads, width] in ATTENTION {
+    for [batch, positions, heads, width] in ATTENTION.into_iter().chain([LONG_ATTENTION]) {
+        if positions == LONG_ATTENTION[1] {
+            group.sample_size(10);
+        }
         let packed = Shape::new(&[batch, positions, 3 * heads * width])?;
         let (p, shape) = AttentionParams::new("self_attention", &packed, heads, true)?;
         let (qkv, g) = (random(&cpu, 0, packed.size())?, random(&cpu, 1, shape.size())?);

@@ -76,8 +76,20 @@ def losses():
         yield f"cross-entropy/{rows}x{classes}", lambda x=logits, t=labels: torch.autograd.grad(F.cross_entropy(x, t), x)
 
 
+def ctc():
+    steps, batch, classes, labels = 150, 16, 29, 40
+    log_probs = torch.randn(steps, batch, classes).log_softmax(-1).requires_grad_()
+    targets = (1 + torch.arange(batch * labels) * 7 % (classes - 1)).view(batch, labels)
+    lengths = [torch.full((batch,), n) for n in (steps, labels)]
+
+    def train():
+        return torch.autograd.grad(F.ctc_loss(log_probs, targets, *lengths), log_probs)
+
+    yield f"ctc/{steps}x{batch}x{classes}-{labels}", train
+
+
 def attention():
-    for batch, positions, heads, width in [(8, 256, 6, 64), (1, 1024, 12, 64)]:
+    for batch, positions, heads, width in [(8, 256, 6, 64), (1, 1024, 12, 64), (1, 4096, 12, 64)]:
         qkv = torch.randn(batch, positions, 3 * heads * width)
         tracked = qkv.clone().requires_grad_()
         g = torch.randn(batch, positions, heads * width)
@@ -149,7 +161,7 @@ def main():
     torch.manual_seed(0)
 
     print(json.dumps({"peer": f"torch {torch.__version__}", "threads": args.threads}), flush=True)
-    for family in (convs, pools, norms, losses, attention, recurrent, adam):
+    for family in (convs, pools, norms, losses, ctc, attention, recurrent, adam):
         for name, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 print(json.dumps({"id": name, "seconds": median_seconds(work, args.quick)}), flush=True)

@@ -58,6 +58,12 @@ pub const LOSSES: [(usize, usize); 2] = [(32, 10), (128, 1000)];
 /// Sequences, positions, heads and width of a head of the attentions: that of gpt-mini, and one with long sequences.
 pub const ATTENTION: [[usize; 4]; 2] = [[8, 256, 6, 64], [1, 1024, 12, 64]];
 
+/// One with more positions, whose squares would be a matrix of 805 MB.
+pub const LONG_ATTENTION: [usize; 4] = [1, 4096, 12, 64];
+
+/// Steps, sequences, classes and labels of a sequence of a CTC loss: 16 phrases of six seconds, with 25 steps a second.
+pub const CTC: [usize; 4] = [150, 16, 29, 40];
+
 /// Sizes of mnist-cnn's parameters, weights and biases in turn.
 pub const MNIST_PARAMETERS: [usize; 10] = [288, 32, 18_432, 64, 36_864, 64, 36_864, 64, 640, 10];
 
