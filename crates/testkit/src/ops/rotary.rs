@@ -9,6 +9,8 @@ use proptest::prelude::*;
 struct Turn {
     x: Array,
     options: Rotary,
+    /// True if the backend computes angles in f64.
+    wide: bool,
 }
 
 impl Case for Turn {
@@ -24,11 +26,14 @@ impl Case for Turn {
         self.each(|at, other, cos, sin| x[0].at(at) * cos + x[0].at(other) * sin)
     }
 
-    /// Two products and a sum; the angle has the roundings of its rate, of a product and, relative to itself, of the position.
+    /// Two products and a sum; the angle has the roundings of its rate, of a product and, relative to itself, of the position: those of f32
+    /// if the backend has no f64.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let last = (self.options.offset + self.x.shape[self.axis()]) as f64;
         let magnitude = self.each(|at, other, _, _| x[0].at(at).abs() + x[0].at(other).abs());
-        Rounding::terms(4.0, magnitude).oracle(16.0 * (1.0 + last))
+        let of_angles = 16.0 * (1.0 + last);
+        let steps = if self.wide { 4.0 } else { 4.0 + of_angles };
+        Rounding::terms(steps, magnitude).oracle(of_angles)
     }
 }
 
@@ -60,6 +65,7 @@ impl Turn {
 
 /// Vectors of all or some elements that turn, in neighbours or halves, at positions of a cache, before or behind heads.
 pub fn rotary<B: Backend>(backend: &B) {
+    let wide = backend.supports_dtype(DType::F64);
     let choice = (
         (1usize..3, 0usize..5, 1usize..3, 1usize..9),
         (any::<[bool; 3]>(), 1usize..9),
@@ -67,7 +73,7 @@ pub fn rotary<B: Backend>(backend: &B) {
         prop::sample::select(vec![10_000.0, 2.0, 500_000.0]),
     );
     let strategy = choice.prop_flat_map(
-        |((n, t, h, half), ([interleaved, heads_first, partial], dims), offset, base)| {
+        move |((n, t, h, half), ([interleaved, heads_first, partial], dims), offset, base)| {
             let width = if partial { 2 * half + 1 } else { 2 * half };
             let shape = if heads_first {
                 [n, h, t, width]
@@ -81,7 +87,7 @@ pub fn rotary<B: Backend>(backend: &B) {
                 offset,
                 axis: if heads_first { -2 } else { -3 },
             };
-            shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Turn { x, options })
+            shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Turn { x, options, wide })
         },
     );
     check(backend, strategy);
