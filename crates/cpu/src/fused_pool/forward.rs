@@ -5,7 +5,7 @@ use crate::Cpu;
 use crate::conv::Geometry;
 use crate::conv::pad_image::PaddedImage;
 use crate::fused_pool::{PoolGeometry, PoolKernels, WindowTaps};
-use crate::gemm::{BOperand, Epilogue, Panels, transpose};
+use crate::gemm::{BOperand, Epilogue, Panels, UNIT, transpose};
 use crate::scalar::Scalar;
 use kiln_core::Result;
 
@@ -26,10 +26,10 @@ impl<A: Scalar> PooledConv<A> {
         conv.depth() <= DEPTH && 4 * conv.outputs >= 3 * A::pool_kernels().lanes
     }
 
-    /// `None` for groups, sums of nothing and more than two dimensions. `pool` is 2×2 with stride 2.
+    /// `None` for groups, sums of nothing or of more than one block of k, and more than two dimensions. `pool` is 2×2 with stride 2.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::pool_kernels();
-        if conv.groups > 1 || conv.depth() == 0 {
+        if conv.groups > 1 || conv.depth() == 0 || conv.depth() > UNIT {
             return None;
         }
         let padded = PaddedImage::new(conv)?;

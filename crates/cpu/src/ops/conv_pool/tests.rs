@@ -25,6 +25,17 @@ fn a_named_algorithm_is_taken_where_it_computes_the_case() {
         let cpu = Cpu::builder().algorithm(name).unwrap().build();
         assert_eq!(cpu.conv_pool_algorithm(&p, DType::F32), Some(*name));
     }
+    // Sums of more than one block of k do not stay in registers.
+    let (deep, _) = ConvPoolParams::new(
+        "test",
+        &shape([4, 20, 20, 64]),
+        &shape([32, 3, 3, 64]),
+        (&window, 1),
+        (&pool, false),
+    )
+    .unwrap();
+    let cpu = Cpu::builder().algorithm(plan::REGISTERS).unwrap().build();
+    assert_ne!(cpu.conv_pool_algorithm(&deep, DType::F32), Some(plan::REGISTERS));
     let usual = Cpu::new().conv_pool_algorithm(&p, DType::F32);
     for other in [plan::ARGMAX, "direct"] {
         let cpu = Cpu::builder().algorithm(other).unwrap().build();
