@@ -104,7 +104,7 @@ impl DeepSpeech2Config {
 /// frames and bins, each with a batch norm and a ReLU that is clipped at 20, GRUs in both directions, whose results are added, with a
 /// batch norm before each but the first, and a dense layer.
 ///
-/// What lies behind the end of an utterance is zero behind every convolution, and the recurrent layers do not read it: in evaluation an
+/// Steps after the end of an utterance are set to zero after every convolution, and the recurrent layers do not read them: in evaluation an
 /// utterance has the logits that it has by itself.
 #[derive(Clone, Debug, Module)]
 pub struct DeepSpeech2<B: Backend> {

@@ -22,7 +22,7 @@ pub(crate) const VALUES_OF_TOKENS: &[Shown] = &[
     BITS,
 ];
 
-/// What compares models of other tokens, of the same text.
+/// A loss that is the same for any choice of tokens, by which models of one text are compared.
 const BITS: Shown = Shown::labelled("bits_per_character", "bits/character", Form::Along("loss"));
 
 /// The best weights have the smallest loss.

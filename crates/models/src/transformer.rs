@@ -154,7 +154,7 @@ impl<B: Backend> Seq2Seq<B> {
         })
     }
 
-    /// What the decoder writes for the tokens of `source`, from `begin` until it writes `end` or has written `longest` tokens: the best
+    /// Decodes the tokens of `source` by beam search, from `begin` until `end` or up to `longest` tokens, and returns those tokens: the best
     /// of `beams` texts that are followed side by side, by the sum of the logarithms of their probabilities over their length to the
     /// power of 0.6 (Wu et al., "Google's Neural Machine Translation System", 2016). One beam is greedy. The model must be in evaluation
     /// mode.

@@ -70,7 +70,7 @@ impl Decoder {
     }
 }
 
-/// What was found in a file.
+/// The text of a recording, and how long it is.
 struct Transcript {
     text: String,
     seconds: f64,

@@ -63,7 +63,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     file: None,
 };
 
-/// What a network has to know of the tokens.
+/// The facts about tokens that a network is built and asked with.
 pub(super) fn facts(tokens: &Tokens) -> Facts {
     match tokens {
         Tokens::Characters(vocabulary) => {

@@ -17,7 +17,7 @@ impl Ids {
     /// No ids below `vocabulary`, with room for so many.
     ///
     /// # Errors
-    /// Memory.
+    /// [`DataError::OutOfMemory`](crate::DataError::OutOfMemory).
     pub(super) fn new(vocabulary: usize, room: usize) -> Result<Self> {
         Ok(match vocabulary <= 1 << 16 {
             true => {
@@ -36,7 +36,7 @@ impl Ids {
     /// Adds an id.
     ///
     /// # Errors
-    /// Memory.
+    /// [`DataError::OutOfMemory`](crate::DataError::OutOfMemory).
     pub(super) fn push(&mut self, id: u32) -> Result<()> {
         match self {
             Ids::Small(ids) => {

@@ -12,7 +12,7 @@ pub struct LoraMatrix<B: Backend> {
     pub weight: Param<B>,
 }
 
-/// What is added to the weight `[out, in]` of a layer that stays as it is: `scaling·B·A` of two thin matrices, of which B starts at 0
+/// A low-rank addition to the weight `[out, in]` of a layer, which itself is frozen: `scaling·B·A` of two thin matrices, of which B starts at 0
 /// (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021; the `LoraLayer` of Hugging Face's peft). Models get them
 /// from [`LoraOptions`](crate::lora::LoraOptions).
 ///
@@ -61,7 +61,7 @@ impl<B: Backend> Lora<B> {
         })
     }
 
-    /// What is added to the result for `x` `[…, in]`: `scaling·B·A·dropout(x)`, `[…, out]`.
+    /// The addition to the layer's result for `x` `[…, in]`: `scaling·B·A·dropout(x)`, `[…, out]`.
     pub(super) fn added(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = match &self.dropout {
             Some(dropout) => dropout.forward(x)?,

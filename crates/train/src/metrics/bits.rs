@@ -38,7 +38,7 @@ impl BitsPerCharacter {
     /// Hands out what the metric reads of a batch of `samples` samples whose loss is the mean cross-entropy of their tokens.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn nats<B: Backend>(output: Output<B>, samples: usize) -> Result<Output<B>> {
         let nats = output.loss.detach().reshape(&[1usize])?.mul_scalar(samples as f64)?;
         Ok(output.with("nats", nats))
