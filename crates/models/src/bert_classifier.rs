@@ -12,7 +12,7 @@ use ndarray::{Array1, Array2};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
-    description: "a BERT of four layers that tells classes of texts apart; --init starts it from a bert-mini",
+    description: "a BERT of four layers that tells classes of texts apart; --init-from starts it from a bert-mini",
     input: Input::texts(&[128]),
     output: OutputKind::Classes(2),
     values: classes::VALUES,
