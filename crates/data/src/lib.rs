@@ -40,7 +40,7 @@ pub use batch::{
 };
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
-    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, ROWS, ReadFile, Request,
+    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, PAIRS, ROWS, ReadFile, Request,
     SAMPLE_RATE, SampleKind, Shared, Sizes, TEXTS, UTTERANCES, WINDOWS,
 };
 pub use error::{DataError, Place, Result};
@@ -58,7 +58,9 @@ pub use resident::{DeviceImages, Windows};
 pub use sample::{ByteImage, Sample};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
-pub use transforms::{Compose, Crop, Draw, Erase, Flip, LogMel, Normalise, SpecAugment, Speed, ToFloat, Transform};
+pub use transforms::{
+    Compose, Crop, Draw, Erase, Flip, LogMel, Normalise, SpecAugment, Speed, ToFloat, Transform, Typos,
+};
 
 /// Names for the code that `#[derive(Batch)]` writes.
 #[doc(hidden)]

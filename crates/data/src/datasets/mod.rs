@@ -8,16 +8,20 @@ mod images;
 mod kinds;
 mod mnist;
 mod opened;
+mod pairs;
 mod speech;
+mod spelling;
 mod table;
 mod text;
 mod texts;
+mod tsv;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
 pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
 pub use kinds::{MadeUp, SampleKind};
 pub use opened::{Opened, Shared};
+pub use pairs::PAIRS;
 pub use speech::{Alphabet, SAMPLE_RATE, UTTERANCES};
 pub use table::ROWS;
 pub use text::WINDOWS;
@@ -68,6 +72,10 @@ datasets! {
     Text: "text" in text;
     /// Recordings of speech with their texts.
     Speech: "speech" in speech;
+    /// Pairs of texts, in a table.
+    Pairs: "pairs" in pairs;
+    /// Any text with mistakes put into it, to be written without them.
+    Spelling: "spelling" in spelling;
 }
 
 impl DataKind {

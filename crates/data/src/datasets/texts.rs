@@ -5,8 +5,11 @@ use super::facts::{Fact, Facts};
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
 use super::text;
+use super::tsv::{Row, Tsv, value};
 use crate::dataset::check_index;
-use crate::{Arrays, DataError, Dataset, Labels, Place, Result, Sample, TextFile, TokenizerChoice, Tokens, streams};
+use crate::{
+    Arrays, BadRecords, DataError, Dataset, Labels, Result, Sample, Skipped, TextFile, TokenizerChoice, Tokens, streams,
+};
 use kiln_core::Shape;
 use kiln_core::philox::Key;
 use std::path::{Path, PathBuf};
@@ -138,57 +141,6 @@ fn tokens_of(tokens: &Tokens, text: &str, most: usize) -> Result<Vec<i32>> {
     Ok(ids)
 }
 
-/// A line of the table.
-struct Row<'a> {
-    line: u64,
-    text: &'a str,
-    label: &'a str,
-    held_back: bool,
-}
-
-/// The rows of a table, and true if its labels are scores.
-fn rows<'a>(file: &'a TextFile, path: &Path) -> Result<(Vec<Row<'a>>, bool)> {
-    let mut lines = file.text().lines();
-    let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').map(str::trim).collect();
-    let column = |name: &str| header.iter().position(|column| *column == name);
-    let missing = |expected: &'static str| DataError::Missing {
-        path: path.to_path_buf(),
-        expected,
-        advice: "the first line of the table names its columns, separated by tabs",
-    };
-    let text = column("text").ok_or_else(|| missing("a column `text`"))?;
-    let label = column("label")
-        .or_else(|| column("score"))
-        .ok_or_else(|| missing("a column `label` or `score`"))?;
-    let split = column("split");
-    let mut rows = Vec::new();
-    for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        let fields: Vec<&str> = line.split('\t').collect();
-        if fields.len() != header.len() {
-            return Err(DataError::Value {
-                path: path.to_path_buf(),
-                place: Place::Line {
-                    line: number as u64 + 2,
-                    column: None,
-                },
-                what: "number of fields",
-                found: fields.len().to_string(),
-                expected: format!("{}, those of the first line", header.len()).into(),
-            });
-        }
-        rows.push(Row {
-            line: number as u64 + 2,
-            text: fields[text],
-            label: fields[label].trim(),
-            held_back: match split {
-                Some(split) => fields[split].trim() != "train",
-                None => rows.len() % 10 == 9,
-            },
-        });
-    }
-    Ok((rows, header[label] == "score"))
-}
-
 /// The texts to train on and those that are held back.
 struct Both {
     train: LabelledTexts,
@@ -203,50 +155,59 @@ fn read(request: &Request<'_>) -> Result<Both> {
         return Err(DataError::shape("texts", format!("{:?}", request.shape), "texts [T]"));
     };
     let file = TextFile::open(path)?;
-    let (rows, scores) = rows(&file, path)?;
+    let table = Tsv::of(&file, path);
+    let column = table.column(&["text"], "a column `text`")?;
+    let label = table.column(&["label", "score"], "a column `label` or `score`")?;
+    let scores = table.name(label) == "score";
+    let rows = table.rows(BadRecords::Refuse, &mut Skipped::default())?;
     let known = request.facts.and_then(|facts| facts.names(Facts::CLASSES));
     let names: Arc<[String]> = match (known, scores) {
         (Some(known), _) => known.into(),
         (None, true) => ["negative", "positive"].map(String::from).into(),
         (None, false) => {
-            let mut names: Vec<String> = rows.iter().map(|row| row.label.to_string()).collect();
+            let mut names: Vec<String> = rows.iter().map(|row| row.fields[label].trim().to_string()).collect();
             names.sort_unstable();
             names.dedup();
             names.into()
         }
     };
     let class = |row: &Row<'_>| -> Result<i32> {
-        let wrong = |expected: String| DataError::Value {
-            path: path.to_path_buf(),
-            place: Place::Line {
-                line: row.line,
-                column: None,
-            },
-            what: if scores { "score" } else { "label" },
-            found: format!("`{}`", row.label.escape_debug()),
-            expected: expected.into(),
+        let label = row.fields[label].trim();
+        let wrong = |expected: String| {
+            let what = if scores { "score" } else { "label" };
+            value(
+                path,
+                (row.line, None),
+                what,
+                format!("`{}`", label.escape_debug()),
+                expected,
+            )
         };
         match scores {
-            true => match row.label.parse::<f64>() {
+            true => match label.parse::<f64>() {
                 Ok(score) if score.is_finite() => Ok((score >= 0.0).into()),
                 _ => Err(wrong("a number".to_string())),
             },
-            false => match names.iter().position(|name| name == row.label) {
+            false => match names.iter().position(|name| name == label) {
                 Some(class) => Ok(class as i32),
                 None => Err(wrong(format!("one of {}", names.join(", ")))),
             },
         }
     };
     let training = || {
-        let texts: Vec<&str> = rows.iter().filter(|row| !row.held_back).map(|row| row.text).collect();
+        let texts: Vec<&str> = rows
+            .iter()
+            .filter(|row| !row.held_back)
+            .map(|row| row.fields[column])
+            .collect();
         texts.join("\n")
     };
     let tokens = Arc::new(text::tokens_of(request, &LEARNED, file.text(), training)?);
     let part = |held_back: bool| -> Result<LabelledTexts> {
         let (mut texts, mut characters, mut count) = (Vec::new(), 0, 0);
         for row in rows.iter().filter(|row| row.held_back == held_back) {
-            let ids = tokens_of(&tokens, row.text, most)?;
-            (characters, count) = (characters + row.text.chars().count(), count + ids.len() - 2);
+            let ids = tokens_of(&tokens, row.fields[column], most)?;
+            (characters, count) = (characters + row.fields[column].chars().count(), count + ids.len() - 2);
             texts.push((ids, class(row)?));
         }
         if texts.is_empty() {

@@ -8,6 +8,7 @@ use super::vocabulary::Vocabulary;
 use crate::dataset::check_index;
 use crate::{DataError, Dataset, Place, Result, Sample, Split};
 use kiln_core::Shape;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,27 @@ impl TextFile {
         let path = path.as_ref();
         let bytes = Input::open(path, DEFAULT_MAX_BYTES)?.rest("the text")?;
         Self::from_bytes(path, bytes)
+    }
+
+    /// As [`TextFile::open`], and for the path `-` what standard input has, which is not compressed.
+    ///
+    /// # Errors
+    /// As [`TextFile::open`].
+    pub fn open_or_stdin(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        if path != Path::new("-") {
+            return Self::open(path);
+        }
+        let (name, mut bytes) = (Path::new("standard input"), Vec::new());
+        let read = std::io::stdin().lock().take(DEFAULT_MAX_BYTES).read_to_end(&mut bytes);
+        match read {
+            Ok(_) => Self::from_bytes(name, bytes),
+            Err(source) => Err(DataError::Io {
+                path: name.to_path_buf(),
+                action: "read",
+                source,
+            }),
+        }
     }
 
     /// As [`TextFile::open`], from bytes in memory; error messages show `name` in place of a path.

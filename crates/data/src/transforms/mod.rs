@@ -7,10 +7,12 @@
 mod augment;
 mod scale;
 mod sound;
+mod typos;
 
 pub use augment::{Crop, Erase, Flip};
 pub use scale::{Normalise, ToFloat};
 pub use sound::{LogMel, SpecAugment, Speed};
+pub use typos::Typos;
 
 use crate::{ByteImage, DataError, Result, Sample, streams};
 use kiln_core::philox::{Key, uniform};

@@ -10,6 +10,7 @@ mod device;
 mod idx;
 mod images;
 mod loader;
+mod pairs;
 mod resident;
 mod text;
 mod transforms;
