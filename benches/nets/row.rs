@@ -96,7 +96,8 @@ impl Row {
             | Model::BertBase
             | Model::BertMini
             | Model::BertClassifier
-            | Model::DeepSpeech2 => self.batch,
+            | Model::DeepSpeech2
+            | Model::Transformer => self.batch,
         }
     }
 

@@ -1,13 +1,13 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, TEXTS, UTTERANCES, WINDOWS};
+use kiln_data::{IMAGES, MadeUp, PAIRS, ROWS, SampleKind, Shared, TEXTS, UTTERANCES, WINDOWS};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Input {
     /// The kind of samples.
     pub kind: &'static SampleKind,
-    /// `[H, W, C]` of images, `[T]` of windows of text, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
+    /// `[H, W, C]` of images, `[T]` of windows of text and of pairs of texts, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
     /// otherwise.
     pub shape: &'static [usize],
 }
@@ -30,6 +30,14 @@ impl Input {
     pub const fn texts(length: &'static [usize; 1]) -> Self {
         Input {
             kind: &TEXTS,
+            shape: length,
+        }
+    }
+
+    /// Pairs of texts of at most this many tokens each.
+    pub const fn pairs(length: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &PAIRS,
             shape: length,
         }
     }
@@ -118,6 +126,9 @@ pub enum OutputKind {
     Vocabulary(usize),
     /// Logits of this many letters with a blank, at each step of an utterance; a network for other letters has as many as the data.
     Letters(usize),
+    /// Logits of this many tokens, or of exactly as many as the data has, and two more for the beginning and the end, at each token of a text
+    /// that is written for another.
+    Translation(usize),
     /// Images like its inputs.
     Images,
     /// This many numbers.
@@ -133,6 +144,7 @@ impl OutputKind {
             | OutputKind::Tokens(n)
             | OutputKind::Vocabulary(n)
             | OutputKind::Letters(n)
+            | OutputKind::Translation(n)
             | OutputKind::Numbers(n) => Some(n),
             OutputKind::Images => None,
         }
@@ -155,6 +167,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Tokens(n) => write!(f, "{n} tokens"),
             OutputKind::Vocabulary(n) => write!(f, "{n} tokens, or those of the text"),
             OutputKind::Letters(n) => write!(f, "{n} letters with a blank, or those of the data"),
+            OutputKind::Translation(n) => write!(f, "texts of {n} tokens, or of those of the data"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

@@ -51,6 +51,7 @@ mod task;
 mod text;
 mod tied;
 mod transformer;
+mod translation;
 mod twin;
 mod vae;
 mod vgg;

@@ -133,6 +133,10 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// it writes down no speech.
     fn transcribe(&self, spectrogram: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
+    /// The tokens that it writes for those of a source, by a search with so many beams, of which one takes the likeliest token each time;
+    /// `None` if it writes no texts for texts.
+    fn translate(&self, source: &[i32], beams: usize) -> Option<Result<Vec<i32>>>;
+
     /// The network as a model of text, if it is one.
     fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
 }
@@ -291,6 +295,12 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
         self.views
             .transcribe
             .map(|transcribe| transcribe(&self.net, spectrogram))
+    }
+
+    fn translate(&self, source: &[i32], beams: usize) -> Option<Result<Vec<i32>>> {
+        self.views
+            .translate
+            .map(|translate| translate(&self.net, source, beams))
     }
 
     fn language_model(&self) -> Option<&dyn LanguageModel<B>> {

@@ -51,6 +51,9 @@ pub(crate) type OfInputs<B, M> = fn(&M, &Tensor<B>) -> Result<Tensor<B>>;
 /// Makes so many images `[N, H, W, C]`.
 pub(crate) type MakeImages<B, M> = fn(&M, &B, usize, &mut Rng) -> Result<Tensor<B>>;
 
+/// Writes tokens for those of a source, by so many beams.
+pub(crate) type Translate<M> = fn(&M, &[i32], usize) -> Result<Vec<i32>>;
+
 /// An update of a step.
 pub(crate) struct Phase<B: Backend, M, T: Batch> {
     /// Its name, which is that in the recipe.
@@ -115,6 +118,8 @@ pub(crate) struct Views<B: Backend, M> {
     pub(crate) draw: Option<MakeImages<B, M>>,
     /// Log-probabilities `[T', classes]` of letters, class 0 the blank, for a spectrogram `[T, F]` of any length.
     pub(crate) transcribe: Option<OfInputs<B, M>>,
+    /// Tokens for those of a source, by so many beams.
+    pub(crate) translate: Option<Translate<M>>,
     /// The network as a model of text.
     pub(crate) write: Option<fn(&M) -> &dyn LanguageModel<B>>,
 }
@@ -127,6 +132,7 @@ impl<B: Backend, M> Default for Views<B, M> {
             reconstruct: None,
             draw: None,
             transcribe: None,
+            translate: None,
             write: None,
         }
     }

@@ -1,12 +1,58 @@
 //! An encoder-decoder over tokens, with greedy and beam decoding.
 
 use crate::tied::TiedHead;
+use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind};
+use crate::{task, translation};
 use kiln_core::{Backend, Error, Result};
+use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{
     DecoderCache, Dropout, Embedding, Linear, Transformer, TransformerEncoderLayer, TransformerMasks,
 };
 use kiln_nn::{AttentionOptions, DType, Indices, Init, Layer, Module, Tensor, no_grad, trace};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "a small encoder-decoder that writes a text for a text: translation, or spelling learned from any text",
+    input: Input::pairs(&[128]),
+    output: OutputKind::Translation(Seq2SeqConfig::SMALL.vocabulary - ENDS),
+    values: translation::VALUES,
+    monitor: translation::MONITOR,
+    parameters: Seq2SeqConfig::SMALL.parameters(),
+    recipe: Recipe {
+        data: DataKind::Pairs,
+        normalise: None,
+        augment: &[],
+        epochs: 8,
+        batch: 64,
+        valid_batch: 64,
+        optimizer: OptimizerOptions {
+            lr: 1e-3,
+            betas: Some([0.9, 0.98]),
+            eps: Some(1e-9),
+            ..OptimizerOptions::of(OptimizerKind::Adam)
+        },
+        schedule: ScheduleKind::WarmupCosine,
+        phases: &[],
+        clip_norm: Some(1.0),
+        workers: 1,
+    },
+};
+
+/// Tokens that are none of a text's: the last two of the vocabulary, of the beginning and of the end of what is written.
+const ENDS: usize = 2;
+
+/// The network with its task.
+pub(crate) fn task<B: Backend>(
+    init: Init<B>,
+    sizes: NetSizes,
+) -> Result<task::Task<B, Seq2Seq<B>, translation::Pairs>> {
+    let config = Seq2SeqConfig {
+        vocabulary: sizes.outputs.saturating_add(ENDS),
+        ..Seq2SeqConfig::SMALL
+    };
+    Ok(translation::task(Seq2Seq::new(init, config)?))
+}
 
 /// The sizes of a [`Seq2Seq`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +85,13 @@ impl Seq2SeqConfig {
         tied: true,
     };
 
+    /// The sizes of the recipe: three blocks of four heads each, 128 wide, over 65 characters with those of beginning and end.
+    pub const SMALL: Seq2SeqConfig = Seq2SeqConfig {
+        vocabulary: 65 + ENDS,
+        layers: 3,
+        ..Seq2SeqConfig::MINI
+    };
+
     /// The paper's base model for the translation of English to German: six blocks of eight heads each, 512 wide, about 37000 tokens.
     pub const BASE: Seq2SeqConfig = Seq2SeqConfig {
         vocabulary: 37_000,
@@ -49,12 +102,21 @@ impl Seq2SeqConfig {
         dropout: 0.1,
         tied: true,
     };
+
+    /// The number of values in all parameters, which follows from the sizes.
+    pub const fn parameters(&self) -> usize {
+        let (w, f) = (self.width, self.feedforward);
+        let (attention, norm) = (4 * w * w + 4 * w, 2 * w);
+        let perceptron = 2 * w * f + w + f;
+        let (encoder, decoder) = (attention + perceptron + 2 * norm, 2 * attention + perceptron + 3 * norm);
+        let tables = if self.tied { 1 } else { 2 };
+        tables * self.vocabulary * w + self.layers * (encoder + decoder) + 2 * norm
+    }
 }
 
 /// The transformer of Vaswani et al., "Attention Is All You Need", 2017: one embedding of sources and targets, multiplied by √width,
 /// sinusoidal positions, an encoder and a decoder of post-norm blocks with a norm behind them, as `torch.nn.Transformer` has it, and
-/// logits by the same table. Sources `[N, S]` and targets `[N, T]` to logits `[N, T, vocabulary]`. It has no row in the table of
-/// networks, for it has no task of its own yet: programs train it by their own losses.
+/// logits by the same table. Sources `[N, S]` and targets `[N, T]` to logits `[N, T, vocabulary]`.
 ///
 /// ```
 /// use kiln_models::{Seq2Seq, Seq2SeqConfig};
@@ -189,6 +251,54 @@ impl<B: Backend> Seq2Seq<B> {
             let best = ended.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
             Ok(best.map(|(_, tokens)| tokens).unwrap_or_default())
         })
+    }
+
+    /// Writes the likeliest tokens for `source` `[N, S]`, of which `mask` `[N, 1, 1, S]` lets some pass, until all texts have ended or up to
+    /// `longest` tokens: the tokens `[N, longest]`, of which those behind the end have no meaning, and the number of tokens before the
+    /// end `[N]`. Begins and ends with the tokens of [`ends`](Seq2Seq::ends). The model must be in evaluation mode.
+    ///
+    /// # Errors
+    /// As [`forward`](Seq2Seq::forward); a `longest` of 0.
+    pub fn greedy(&self, source: &Indices<B>, mask: &Indices<B>, longest: usize) -> Result<(Indices<B>, Indices<B>)> {
+        /// Tokens between two looks at how many texts go on, each of which waits for the device.
+        const LOOK: usize = 8;
+        if longest == 0 {
+            return Err(Error::invalid("transformer", "longest", longest, "at least 1"));
+        }
+        no_grad(|| {
+            let rows = source.shape().first().copied().unwrap_or(0);
+            let (options, [begin, end]) = (AttentionOptions::masked(mask), self.ends());
+            let memory = self
+                .transformer
+                .encoder
+                .forward_masked(&self.embed(source, 0)?, &options)?;
+            let mut cache = self.transformer.decoder.cache(&memory)?;
+            let full = |shape: &[usize], value: i32| Indices::full(self.backend(), shape, value);
+            let (mut last, mut written) = (full(&[rows, 1], begin)?, Vec::new());
+            let (mut going_on, mut counts) = (full(&[rows, 1], 1)?, full(&[rows, 1], 0)?);
+            while written.len() < longest {
+                let x = self.embed(&last, cache.len())?;
+                let y = self.transformer.decoder.next(&x, &mut cache, &options)?;
+                last = self.logits(&y)?.argmax(-1, false)?;
+                going_on = going_on.mul(&last.ne(end)?.to_i32()?)?;
+                counts = counts.add(&going_on)?;
+                written.push(last.clone());
+                if written.len() % LOOK == 0 && !going_on.to_vec::<i32>()?.contains(&1) {
+                    break;
+                }
+            }
+            if written.len() < longest {
+                written.push(full(&[rows, longest - written.len()], end)?);
+            }
+            let written = Indices::concat(&written.iter().collect::<Vec<_>>(), 1)?;
+            Ok((written, counts.reshape(&[rows])?))
+        })
+    }
+
+    /// The tokens of the beginning and of the end of what is written: the last two of the vocabulary.
+    pub fn ends(&self) -> [i32; 2] {
+        let vocabulary = self.embedding.weight.shape().first().copied().unwrap_or(0) as i32;
+        [vocabulary - 2, vocabulary - 1]
     }
 
     fn chosen(&self, cache: &DecoderCache<B>, rows: &[i32]) -> Result<DecoderCache<B>> {

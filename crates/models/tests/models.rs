@@ -45,7 +45,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
     // The numbers of the same networks written in PyTorch.
     let parameters = [
-        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801, 834_845,
+        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801, 834_845, 1_397_632,
     ];
     for (model, parameters) in affordable().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
@@ -60,6 +60,10 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
                 assert_eq!(y.shape().dims(), [1, model.input().shape[0], n], "{model}")
             }
             OutputKind::Letters(n) => assert_eq!(y.shape().dims(), [1, model.input().shape[0] / 4, n], "{model}"),
+            // A token for the end, and one for the beginning, which is never written.
+            OutputKind::Translation(n) => {
+                assert_eq!(y.shape().dims(), [1, model.input().shape[0] / 2, n + 2], "{model}")
+            }
             OutputKind::Images => assert_eq!(y.shape()[0], 1, "{model}"),
         }
     }

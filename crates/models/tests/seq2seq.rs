@@ -74,6 +74,55 @@ fn it_learns_to_reverse_sequences_of_different_lengths() {
     }
 }
 
+/// What is written token by token is the likeliest token behind each one of a whole pass, for sources of different lengths side by side.
+#[test]
+fn what_is_written_is_the_likeliest_behind_what_is_written() {
+    let cpu = Cpu::new();
+    let config = Seq2SeqConfig {
+        vocabulary: 11,
+        layers: 2,
+        width: 16,
+        feedforward: 32,
+        ..Seq2SeqConfig::MINI
+    };
+    let mut net = Seq2Seq::new(Init::new(&cpu, 5), config).unwrap();
+    net.eval();
+    let sources: [&[i32]; 3] = [&[1, 2, 3, 4, 5, 6, 7], &[8], &[3, 3, 1]];
+    let ids: Vec<i32> = sources.iter().flat_map(|s| padded(s.to_vec(), 7)).collect();
+    let source = Indices::from_slice(&cpu, &ids, &[3, 7]).unwrap();
+    let mask = source.ne(PADDING).unwrap().reshape(&[3, 1, 1, 7]).unwrap();
+    const WRITTEN: usize = 13;
+    assert_eq!(net.ends(), [BEGIN, END]);
+    let (written, counts) = net.greedy(&source, &mask, WRITTEN).unwrap();
+    assert_eq!(
+        (written.shape().dims(), counts.shape().dims()),
+        (&[3, WRITTEN][..], &[3][..])
+    );
+    let (written, counts) = (written.to_vec::<i32>().unwrap(), counts.to_vec::<i32>().unwrap());
+    let before: Vec<i32> = written
+        .chunks(WRITTEN)
+        .flat_map(|w| [&[BEGIN], &w[..WRITTEN - 1]].concat())
+        .collect();
+    let before = Indices::from_slice(&cpu, &before, &[3, WRITTEN]).unwrap();
+    let likeliest = net.forward(&source, &mask, &before).unwrap().argmax(-1, false).unwrap();
+    let likeliest = likeliest.to_vec::<i32>().unwrap();
+    for (row, source) in sources.iter().enumerate() {
+        let text = &written[row * WRITTEN..][..counts[row] as usize];
+        assert!(!text.contains(&END));
+        // With the end, if it is there.
+        let seen = (text.len() + 1).min(WRITTEN);
+        assert_eq!(
+            likeliest[row * WRITTEN..][..seen],
+            written[row * WRITTEN..][..seen],
+            "{row}"
+        );
+        assert_eq!(net.write(source, net.ends(), 1, WRITTEN).unwrap(), text, "{row}");
+    }
+    let (none, counts) = net.greedy(&source, &mask, 1).unwrap();
+    assert_eq!((none.size(), counts.to_vec::<i32>().unwrap().len()), (3, 3));
+    assert!(net.greedy(&source, &mask, 0).is_err());
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let cpu = Cpu::new();

@@ -63,6 +63,8 @@ Examples:
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
   kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
+  kiln predict -w runs/transformer-0 a.txt  what the network writes for each line; with --beam 4 by a search
+  echo 'teh whale' | kiln predict -w runs/transformer-0 -
   kiln predict -w runs/deepspeech2-0 a.wav  what is said, as `kiln transcribe` has it without a search
 
 Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
@@ -75,8 +77,8 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
-    /// PNG or JPEG files; files with a text each; CSV files with the columns of the table that the network was trained on; WAV, FLAC or
-    /// Ogg Vorbis files
+    /// PNG or JPEG files; files with a text each, or with one in each line for networks that write texts (- for standard input); CSV files
+    /// with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -88,6 +90,11 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) top: u16,
 
+    /// Search for the most probable text, with N followed side by side, of a network that writes texts [default: 1, the likeliest
+    /// token each time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) beam: Option<u32>,
+
     /// When to invert images of digits
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) invert: Invert,
@@ -95,7 +102,7 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// One JSON object per image or row on standard output, each on a line
+    /// One JSON object per image, row or line on standard output, each on a line
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers.
+//! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers, texts.
 
 use super::generate::{Drawn, draw};
 use super::transcribe::{self, Decoder};
@@ -11,7 +11,9 @@ use crate::picture::Picture;
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, TEXTS, Transform, UTTERANCES};
+use kiln_data::{
+    Compose, DataKind, Draw, Facts, FileOptions, IMAGES, PAIRS, ReadFile, Sample, TEXTS, Tokens, Transform, UTTERANCES,
+};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
@@ -42,6 +44,12 @@ impl Task for Predict<'_> {
             read,
             transform: model.transform(false)?,
         };
+        if args.beam.is_some() && !matches!(model.card().output, OutputKind::Translation(_)) {
+            return Err(Error::usage(format!(
+                "--beam is for networks that write texts for texts, and {model} is none"
+            ))
+            .help("leave it out"));
+        }
         match (model.card().output, args.files.is_empty()) {
             (OutputKind::Images, true) => {
                 let drawn = Drawn {
@@ -58,6 +66,7 @@ impl Task for Predict<'_> {
             (OutputKind::Letters(_), false) => {
                 transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
             }
+            (OutputKind::Translation(_), false) => translate(&asked),
             (
                 OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_),
                 false,
@@ -71,6 +80,7 @@ fn kinds_of_files(data: DataKind) -> &'static str {
     match data.card().samples {
         images if images == &IMAGES => "PNG or JPEG files",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
+        pairs if pairs == &PAIRS => "text files, or - for standard input",
         texts if texts == &TEXTS => "files with a text each",
         _ => "files like those that it was trained on",
     }
@@ -86,8 +96,8 @@ struct Asked<'a, B: Backend> {
 }
 
 impl<B: Backend> Asked<'_, B> {
-    /// The samples of a file as the network's inputs `[N, …]`.
-    fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
+    /// The raw samples of a file.
+    fn samples(&self, path: &Path) -> Result<Vec<Sample>> {
         let tokenizer = weights::tokenizer_file(&self.saved.path);
         let options = FileOptions {
             shape: self.saved.model.input().shape,
@@ -99,8 +109,13 @@ impl<B: Backend> Asked<'_, B> {
                 Invert::No => Some(false),
             },
         };
+        Ok((self.read)(path, &options)?)
+    }
+
+    /// The samples of a file as the network's inputs `[N, …]`.
+    fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
         let (mut values, mut shape) = (Vec::new(), vec![0]);
-        for mut sample in (self.read)(path, &options)? {
+        for mut sample in self.samples(path)? {
             self.transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
             shape.truncate(1);
             shape[0] += 1;
@@ -112,6 +127,74 @@ impl<B: Backend> Asked<'_, B> {
         }
         Ok(Tensor::from_slice(backend, &values, &shape)?)
     }
+}
+
+/// Prints what is written for every line of every file. Lines of one file come as they are made.
+fn translate<B: Backend>(asked: &Asked<'_, B>) -> Result<u8> {
+    let args = asked.args;
+    let Some(tokens) = asked.saved.tokens()? else {
+        return Err(Error::failure(format!(
+            "{}: the tokens of its texts are not known",
+            shown_path(&asked.saved.path)
+        )));
+    };
+    let beams = args.beam.map_or(1, |beams| beams as usize);
+    let mut exit = 0;
+    for path in &args.files {
+        let samples = match asked.samples(path) {
+            Ok(samples) => samples,
+            Err(error) => {
+                exit = passed_over(&error);
+                continue;
+            }
+        };
+        let (mut number, mut source, mut text) = (1, String::new(), String::new());
+        for sample in &samples {
+            let (part, behind) = (characters(&sample.input), characters(&sample.targets));
+            if !part.is_empty() {
+                text.push_str(&written(&asked.saved.net, &tokens, &part, beams)?);
+            }
+            source.push_str(&part);
+            if behind != "\n" {
+                source.push_str(&behind);
+                text.push_str(&behind);
+                continue;
+            }
+            match args.json {
+                true => output::json(&json!({
+                    "file": path.display().to_string(),
+                    "line": number,
+                    "model": asked.saved.model.name(),
+                    "source": source,
+                    "text": text,
+                })),
+                false => line(&text),
+            }
+            number += 1;
+            source.clear();
+            text.clear();
+        }
+    }
+    Ok(exit)
+}
+
+/// The text of code points.
+fn characters(code_points: &[f32]) -> String {
+    let character = |&value: &f32| char::from_u32(value as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+    code_points.iter().map(character).collect()
+}
+
+/// The text that a network writes for another.
+fn written<B: Backend>(net: &Net<B>, tokens: &Tokens, source: &str, beams: usize) -> Result<String> {
+    let ids = tokens.encode(source)?;
+    let (mut stream, mut text) = (tokens.stream(), String::new());
+    for id in net.translate(&ids, beams).unwrap_or_else(|| Ok(ids.clone()))? {
+        // The tokens of beginning and end are none of a text's.
+        if (id as usize) < tokens.len() {
+            text.push_str(&stream.push(id)?);
+        }
+    }
+    Ok(text + &stream.finish())
 }
 
 /// Prints the classes of every image.

@@ -7,6 +7,7 @@ fn recorded_steps_of_every_phase_are_the_steps() {
     let dir = tempfile::tempdir().unwrap();
     for (model, settings, steps, [eager, recorded, replayed]) in [
         ("vae", &[][..], "5", [1, 1, 3]),
+        ("transformer", &[], "3", [1, 1, 1]),
         // Eight updates of the critic, four of the generator.
         ("wgan-gp", &["--set", "phases.generator.every=2"], "8", [2, 2, 8]),
     ] {

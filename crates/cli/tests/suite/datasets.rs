@@ -175,7 +175,7 @@ fn a_folder_of_images_gives_a_network_its_classes() {
 #[test]
 fn every_model_trains_on_made_up_samples() {
     let dir = tempfile::tempdir().unwrap();
-    for model in ["mlp", "gpt-mini", "lenet", "vae", "deepspeech2"] {
+    for model in ["mlp", "gpt-mini", "lenet", "vae", "deepspeech2", "transformer"] {
         let args = ["train", model, "--synthetic", "8", "--batch", "2", "--fast-dev-run"];
         let told = succeeds(dir.path(), &args).stdout;
         assert!(told.contains("made-up"), "{model}: {told}");
@@ -197,7 +197,17 @@ fn datasets_and_help_list_the_table() {
         .collect();
     assert_eq!(
         names,
-        ["mnist", "cifar10", "image-folder", "csv", "texts", "text", "speech"]
+        [
+            "mnist",
+            "cifar10",
+            "image-folder",
+            "csv",
+            "texts",
+            "text",
+            "speech",
+            "pairs",
+            "spelling"
+        ]
     );
     for name in names {
         assert!(

@@ -27,4 +27,5 @@ mod tasks;
 mod tensorboard;
 mod text;
 mod training;
+mod translation;
 mod weights;

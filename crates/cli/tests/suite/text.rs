@@ -181,7 +181,8 @@ fn models_are_listed_with_their_recipes() {
             "bert-base",
             "bert-mini",
             "bert-classifier",
-            "deepspeech2"
+            "deepspeech2",
+            "transformer"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
