@@ -51,6 +51,7 @@ mod task;
 mod text;
 mod tied;
 mod transformer;
+mod transformer_small;
 mod translation;
 mod twin;
 mod vae;

@@ -103,7 +103,7 @@ registry! {
     /// A small DeepSpeech 2: [`DeepSpeech2`](crate::DeepSpeech2) by [`DeepSpeech2Config::SMALL`](crate::DeepSpeech2Config::SMALL).
     DeepSpeech2: "deepspeech2" in deep_speech;
     /// A small encoder-decoder for pairs of texts: [`Seq2Seq`](crate::Seq2Seq) by [`Seq2SeqConfig::SMALL`](crate::Seq2SeqConfig::SMALL).
-    Transformer: "transformer" in transformer;
+    Transformer: "transformer" in transformer_small;
 }
 
 impl Model {

@@ -1,58 +1,15 @@
 //! An encoder-decoder over tokens, with greedy and beam decoding.
 
 use crate::tied::TiedHead;
-use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind};
-use crate::{task, translation};
 use kiln_core::{Backend, Error, Result};
-use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{
     DecoderCache, Dropout, Embedding, Linear, Transformer, TransformerEncoderLayer, TransformerMasks,
 };
 use kiln_nn::{AttentionOptions, DType, Indices, Init, Layer, Module, Tensor, no_grad, trace};
 
-/// The network's row of the table of models.
-pub(crate) const CARD: Card = Card {
-    description: "a small encoder-decoder that writes a text for a text: translation, or spelling learned from any text",
-    input: Input::pairs(&[128]),
-    output: OutputKind::Translation(Seq2SeqConfig::SMALL.vocabulary - ENDS),
-    values: translation::VALUES,
-    monitor: translation::MONITOR,
-    parameters: Seq2SeqConfig::SMALL.parameters(),
-    recipe: Recipe {
-        data: DataKind::Pairs,
-        normalise: None,
-        augment: &[],
-        epochs: 8,
-        batch: 64,
-        valid_batch: 64,
-        optimizer: OptimizerOptions {
-            lr: 1e-3,
-            betas: Some([0.9, 0.98]),
-            eps: Some(1e-9),
-            ..OptimizerOptions::of(OptimizerKind::Adam)
-        },
-        schedule: ScheduleKind::WarmupCosine,
-        phases: &[],
-        clip_norm: Some(1.0),
-        workers: 1,
-    },
-};
-
 /// Tokens that are none of a text's: the last two of the vocabulary, of the beginning and of the end of what is written.
-const ENDS: usize = 2;
-
-/// The network with its task.
-pub(crate) fn task<B: Backend>(
-    init: Init<B>,
-    sizes: NetSizes,
-) -> Result<task::Task<B, Seq2Seq<B>, translation::Pairs>> {
-    let config = Seq2SeqConfig {
-        vocabulary: sizes.outputs.saturating_add(ENDS),
-        ..Seq2SeqConfig::SMALL
-    };
-    Ok(translation::task(Seq2Seq::new(init, config)?))
-}
+pub(crate) const ENDS: usize = 2;
 
 /// The sizes of a [`Seq2Seq`].
 #[derive(Clone, Copy, Debug, PartialEq)]

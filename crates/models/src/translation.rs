@@ -1,7 +1,8 @@
 //! The task of networks that write a text for a text, token by token: translation, spelling.
 
 use crate::task::{self, Phase, Purpose, Views};
-use crate::{Form, Seq2Seq, Shown};
+use crate::transformer::Seq2Seq;
+use crate::{Form, Shown};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::{
     Batch, Buckets, DataError, Dataset, Draw, Loader, LoaderOptions, Sample, Tokens, Transform, Typos, pad,
