@@ -96,6 +96,7 @@ impl Row {
             | Model::BertBase
             | Model::BertMini
             | Model::BertClassifier
+            | Model::BertTagger
             | Model::DeepSpeech2
             | Model::Transformer => self.batch,
         }

@@ -41,7 +41,7 @@ pub use batch::{
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
     Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, PAIRS, ROWS, ReadFile, Request,
-    SAMPLE_RATE, SampleKind, Shared, Sizes, TEXTS, UTTERANCES, WINDOWS,
+    SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS, sentences_of,
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{

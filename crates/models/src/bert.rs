@@ -101,10 +101,15 @@ impl BertConfig {
 
     /// The number of values in all parameters of the encoder with its pooler, which follows from the sizes.
     pub const fn encoder_parameters(&self) -> usize {
+        self.unpooled_parameters() + self.width * self.width + self.width
+    }
+
+    /// The number of values in all parameters of the encoder without its pooler.
+    pub const fn unpooled_parameters(&self) -> usize {
         let (w, hidden) = (self.width, self.hidden);
         let attention = 4 * (w * w + w) + 2 * w;
         let block = attention + (w * hidden + hidden) + (hidden * w + w) + 2 * w;
-        (self.vocabulary + self.context + self.types) * w + 2 * w + self.layers * block + (w * w + w)
+        (self.vocabulary + self.context + self.types) * w + 2 * w + self.layers * block
     }
 
     /// The number of values in all parameters: those of the encoder, and of the head, whose matrix is the table of the tokens.
@@ -131,7 +136,7 @@ pub struct Bert<B: Backend> {
 pub struct BertModel<B: Backend> {
     embeddings: BertEmbeddings<B>,
     encoder: BertEncoder<B>,
-    pooler: BertPooler<B>,
+    pooler: Option<BertPooler<B>>,
 }
 
 /// The sum of the embeddings of tokens, positions and kinds, a norm and dropout.
@@ -303,7 +308,7 @@ impl<B: Backend> Bert<B> {
             bert: BertModel {
                 embeddings,
                 encoder: BertEncoder { layer },
-                pooler,
+                pooler: Some(pooler),
             },
             cls: BertHead { predictions },
         })
@@ -347,10 +352,24 @@ impl<B: Backend> BertModel<B> {
     /// As [`Bert::new`].
     pub(crate) fn trained(init: &mut Init<B>, config: BertConfig) -> Result<Self> {
         let Bert { bert: mut encoder, .. } = Bert::with(init, config)?;
-        let pooler = &mut encoder.pooler.dense;
-        pooler.weight.set_trainable(true);
-        pooler.bias.iter_mut().for_each(|bias| bias.set_trainable(true));
+        if let Some(BertPooler { dense }) = &mut encoder.pooler {
+            dense.weight.set_trainable(true);
+            dense.bias.iter_mut().for_each(|bias| bias.set_trainable(true));
+        }
         Ok(encoder)
+    }
+
+    /// The encoder without a pooler, for networks that say something about each token (`add_pooling_layer=False` of Hugging Face's
+    /// transformers).
+    ///
+    /// # Errors
+    /// As [`Bert::new`].
+    pub(crate) fn unpooled(init: &mut Init<B>, config: BertConfig) -> Result<Self> {
+        let Bert { bert: encoder, .. } = Bert::with(init, config)?;
+        Ok(BertModel {
+            pooler: None,
+            ..encoder
+        })
     }
 
     /// The vectors of all positions: ids `[N, T]`, with `T` at most the context, and the kinds of tokens `[N, T]`, all of the first if
@@ -402,9 +421,12 @@ impl<B: Backend> BertModel<B> {
     /// The pooled vector of each sequence, for classifiers: what [`BertModel::forward`] gives, `[N, T, width]`, to `[N, width]`.
     ///
     /// # Errors
-    /// Another shape.
+    /// Another shape; an encoder without a pooler.
     pub fn pooled(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.pooler.forward(x)
+        match &self.pooler {
+            Some(pooler) => pooler.forward(x),
+            None => Err(Error::invalid("bert", "pooler", "none", "an encoder with one")),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! A small BERT that tells classes of texts apart.
 
 use crate::bert::{BertConfig, BertModel, initial};
+use crate::padded::{padded, tokens_of};
 use crate::task::{self, Phase, Views};
 use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, classes};
-use kiln_core::{Backend, Error, Result};
-use kiln_data::{Batch, DataError, DataKind, Loader, Sample};
+use kiln_core::{Backend, Result};
+use kiln_data::{Batch, DataKind, Loader, Sample};
 use kiln_nn::layers::{Dropout, Linear};
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, trace};
 use kiln_train::{Accuracy, Output};
@@ -84,26 +85,6 @@ pub(crate) struct Texts {
     pub(crate) labels: Array1<i32>,
 }
 
-/// The ids of texts `[N, T]` that end with negative numbers, and their mask, cut to the longest text rounded up to 16.
-fn padded(texts: &[&[f32]]) -> kiln_data::Result<(Array2<i32>, Array2<u8>)> {
-    let used = |text: &[f32]| text.iter().take_while(|&&id| id >= 0.0).count();
-    let most = texts.iter().map(|text| text.len()).max().unwrap_or(0);
-    let longest = texts.iter().map(|text| used(text)).max().unwrap_or(0);
-    let length = longest.next_multiple_of(16).min(most);
-    let id = |(n, at): (usize, usize)| texts[n].get(at).copied().unwrap_or(-1.0);
-    let shape = (texts.len(), length);
-    match longest {
-        0 => Err(DataError::Layout {
-            found: "texts without tokens".to_string(),
-            expected: "one token or more".to_string(),
-        }),
-        _ => Ok((
-            Array2::from_shape_fn(shape, |at| id(at).max(0.0) as i32),
-            Array2::from_shape_fn(shape, |at| u8::from(id(at) >= 0.0)),
-        )),
-    }
-}
-
 impl Texts {
     fn collate(samples: &[Sample]) -> kiln_data::Result<Texts> {
         let texts: Vec<&[f32]> = samples.iter().map(|sample| &sample.input[..]).collect();
@@ -125,18 +106,8 @@ fn step<B: Backend>(net: &BertClassifier<B>, batch: &TextsOn<B>) -> Result<Outpu
 
 /// The logits of texts `[N, T]` as datasets give them.
 fn classify<B: Backend>(net: &BertClassifier<B>, texts: &Tensor<B>) -> Result<Tensor<B>> {
-    let values = texts.to_vec::<f32>()?;
-    let width = texts.shape().dims().last().copied().unwrap_or(1).max(1);
-    let rows: Vec<&[f32]> = values.chunks(width).collect();
-    let (ids, mask) = padded(&rows).map_err(|e| Error::invalid("classify", "texts", e, "texts of tokens"))?;
-    let shape = [ids.nrows(), ids.ncols()];
-    let backend = texts.backend();
-    let ids: Vec<i32> = ids.into_iter().collect();
-    let mask: Vec<u8> = mask.into_iter().collect();
-    net.forward(
-        &Indices::from_slice(backend, &ids, &shape)?,
-        &Indices::from_slice(backend, &mask, &shape)?,
-    )
+    let (ids, mask) = tokens_of(texts)?;
+    net.forward(&ids, &mask)
 }
 
 /// The network with its task.
@@ -206,17 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_to_the_longest_rounded_up() {
-        let of = |length: usize| {
-            let mut text = vec![5.0; length];
-            text.resize(64, -1.0);
-            text
-        };
-        let (short, long) = (of(3), of(17));
-        let (ids, mask) = padded(&[&short, &long]).unwrap();
-        assert_eq!((ids.dim(), mask.dim()), ((2, 32), (2, 32)));
-        assert_eq!((ids.sum(), mask.iter().map(|&m| u32::from(m)).sum::<u32>()), (100, 20));
-        assert!(padded(&[&of(0)]).is_err());
+    fn parameters_have_the_names_of_the_original() {
         let names = BertClassifier::new(Init::new(&Cpu::new(), 0), small(), 2)
             .unwrap()
             .state_dict();

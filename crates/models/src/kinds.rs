@@ -1,6 +1,6 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, PAIRS, ROWS, SampleKind, Shared, TEXTS, UTTERANCES, WINDOWS};
+use kiln_data::{IMAGES, MadeUp, PAIRS, ROWS, SampleKind, Shared, TAGGED, TEXTS, UTTERANCES, WINDOWS};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +38,14 @@ impl Input {
     pub const fn pairs(length: &'static [usize; 1]) -> Self {
         Input {
             kind: &PAIRS,
+            shape: length,
+        }
+    }
+
+    /// Sentences of at most this many tokens, as i32 numbers, whose words have tags.
+    pub const fn tagged(length: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &TAGGED,
             shape: length,
         }
     }
@@ -129,6 +137,8 @@ pub enum OutputKind {
     /// Logits of this many tokens, or of exactly as many as the data has, and two more for the beginning and the end, at each token of a text
     /// that is written for another.
     Translation(usize),
+    /// Logits of this many tags for each token of a sentence; a network for other tags has as many as the data.
+    Tags(usize),
     /// Images like its inputs.
     Images,
     /// This many numbers.
@@ -145,6 +155,7 @@ impl OutputKind {
             | OutputKind::Vocabulary(n)
             | OutputKind::Letters(n)
             | OutputKind::Translation(n)
+            | OutputKind::Tags(n)
             | OutputKind::Numbers(n) => Some(n),
             OutputKind::Images => None,
         }
@@ -168,6 +179,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Vocabulary(n) => write!(f, "{n} tokens, or those of the text"),
             OutputKind::Letters(n) => write!(f, "{n} letters with a blank, or those of the data"),
             OutputKind::Translation(n) => write!(f, "texts of {n} tokens, or of those of the data"),
+            OutputKind::Tags(n) => write!(f, "{n} tags of words, or those of the data"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

@@ -23,6 +23,7 @@
 mod bert;
 mod bert_classifier;
 mod bert_mini;
+mod bert_tagger;
 mod by_name;
 mod card;
 mod classes;
@@ -39,6 +40,7 @@ mod mlp;
 mod mnist_cnn;
 mod net;
 mod optimizer;
+mod padded;
 mod recipe;
 mod registry;
 mod regression;
@@ -63,6 +65,7 @@ pub use bert::{
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
 pub use bert_classifier::BertClassifier;
+pub use bert_tagger::BertTagger;
 pub use card::{Card, Form, Shown};
 pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};
 pub use generate::Generator;

@@ -137,6 +137,10 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// `None` if it writes no texts for texts.
     fn translate(&self, source: &[i32], beams: usize) -> Option<Result<Vec<i32>>>;
 
+    /// The logits `[N, T', outputs]` of the tokens of texts `[N, T]` that end with negative numbers, with `T'` at most `T` and no less than
+    /// the longest text; `None` if it says nothing about tokens.
+    fn of_tokens(&self, texts: &Tensor<B>) -> Option<Result<Tensor<B>>>;
+
     /// The network as a model of text, if it is one.
     fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
 }
@@ -301,6 +305,10 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
         self.views
             .translate
             .map(|translate| translate(&self.net, source, beams))
+    }
+
+    fn of_tokens(&self, texts: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.views.tokens.map(|of_tokens| of_tokens(&self.net, texts))
     }
 
     fn language_model(&self) -> Option<&dyn LanguageModel<B>> {

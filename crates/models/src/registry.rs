@@ -100,6 +100,8 @@ registry! {
     BertMini: "bert-mini" in bert_mini;
     /// A small BERT for classes of texts: [`BertClassifier`](crate::BertClassifier).
     BertClassifier: "bert-classifier" in bert_classifier;
+    /// A small BERT for tags of words: [`BertTagger`](crate::BertTagger).
+    BertTagger: "bert-tagger" in bert_tagger;
     /// A small DeepSpeech 2: [`DeepSpeech2`](crate::DeepSpeech2) by [`DeepSpeech2Config::SMALL`](crate::DeepSpeech2Config::SMALL).
     DeepSpeech2: "deepspeech2" in deep_speech;
     /// A small encoder-decoder for pairs of texts: [`Seq2Seq`](crate::Seq2Seq) by [`Seq2SeqConfig::SMALL`](crate::Seq2SeqConfig::SMALL).

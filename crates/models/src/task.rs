@@ -120,6 +120,8 @@ pub(crate) struct Views<B: Backend, M> {
     pub(crate) transcribe: Option<OfInputs<B, M>>,
     /// Tokens for those of a source, by so many beams.
     pub(crate) translate: Option<Translate<M>>,
+    /// Logits `[N, T', outputs]` of the tokens of texts `[N, T]`, with `T'` at most `T`.
+    pub(crate) tokens: Option<OfInputs<B, M>>,
     /// The network as a model of text.
     pub(crate) write: Option<fn(&M) -> &dyn LanguageModel<B>>,
 }
@@ -133,6 +135,7 @@ impl<B: Backend, M> Default for Views<B, M> {
             draw: None,
             transcribe: None,
             translate: None,
+            tokens: None,
             write: None,
         }
     }

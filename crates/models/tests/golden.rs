@@ -1,9 +1,9 @@
 //! The networks of published sizes against their originals in torchvision and transformers, by name and value. `golden/published.py`
-//! makes the file.
+//! makes the file, and `golden/bert_heads.py` that of BERT's heads.
 
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{Bert, BertConfig, Gpt2, Gpt2Config, ResNet50, ResNet50Config};
+use kiln_models::{Bert, BertClassifier, BertConfig, BertTagger, Gpt2, Gpt2Config, ResNet50, ResNet50Config};
 use kiln_nn::module::StateDict;
 use kiln_nn::{Indices, Init, Layer, Layout, LoadOptions, Module, Tensor, weights};
 
@@ -12,7 +12,10 @@ struct Golden(StateDict<Cpu>);
 
 impl Golden {
     fn read() -> Self {
-        let bytes = include_bytes!("golden/published.safetensors");
+        Golden::of(include_bytes!("golden/published.safetensors"))
+    }
+
+    fn of(bytes: &[u8]) -> Self {
         Golden(weights::decode(bytes, &Cpu::poisoned()).unwrap().0)
     }
 
@@ -133,5 +136,45 @@ fn bert_equals_that_of_transformers() {
         &net.encoder().pooled(&encoded).unwrap(),
         &golden.float("bert-pooled"),
         "pooled",
+    );
+}
+
+/// A small BERT for three classes or tags.
+const HEADS: BertConfig = BertConfig {
+    vocabulary: 17,
+    context: 8,
+    types: 2,
+    layers: 2,
+    heads: 2,
+    width: 6,
+    hidden: 10,
+    dropout: 0.1,
+};
+
+/// Compares logits, the loss and the gradient of the table with those of a head.
+fn of_head(golden: &Golden, name: &str, net: &dyn Module<Cpu>, y: &Tensor<Cpu>, loss: &Tensor<Cpu>) {
+    close(y, &golden.float(&format!("{name}-y")), "logits");
+    close(loss, &golden.float(&format!("{name}-loss")), "loss");
+    let one = Tensor::ones(&Cpu::poisoned(), &[], DType::F64).unwrap();
+    let dw = gradient(net, "bert.embeddings.word_embeddings.weight", loss, &one);
+    close(&dw, &golden.float(&format!("{name}-table")), "gradient");
+}
+
+#[test]
+fn heads_of_bert_equal_those_of_transformers_on_padded_sequences() {
+    let golden = Golden::of(include_bytes!("golden/bert_heads.safetensors"));
+    let (ids, mask) = (golden.int("ids"), golden.int("mask"));
+    let net: BertClassifier<Cpu> = golden.load("classifier", &[], |init| BertClassifier::new(init, HEADS, 3));
+    let y = net.forward(&ids, &mask).unwrap();
+    let classes = Indices::from_slice(&Cpu::poisoned(), &[2, 0, 1], &[3]).unwrap();
+    of_head(&golden, "classifier", &net, &y, &y.cross_entropy(&classes).unwrap());
+    let net: BertTagger<Cpu> = golden.load("tagger", &[], |init| BertTagger::new(init, HEADS, 3));
+    let y = net.forward(&ids, &mask).unwrap();
+    of_head(
+        &golden,
+        "tagger",
+        &net,
+        &y,
+        &y.cross_entropy(&golden.int("tags")).unwrap(),
     );
 }

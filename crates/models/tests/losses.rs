@@ -27,7 +27,7 @@ fn affordable() -> impl Iterator<Item = Model> {
         .into_iter()
         .filter(|model| model.card().parameters < 20_000_000)
         .filter(|model| !matches!(model.card().output, OutputKind::Letters(_) | OutputKind::Translation(_)))
-        .filter(|model| !matches!(model, Model::BertMini | Model::BertClassifier))
+        .filter(|model| !matches!(model, Model::BertMini | Model::BertClassifier | Model::BertTagger))
 }
 
 fn record(set: &str) -> PathBuf {
@@ -85,7 +85,12 @@ fn losses(model: Model) -> Vec<f32> {
         Model::Vae | Model::WganGp | Model::Mlp | Model::DeepSpeech2 | Model::Transformer => {
             unreachable!("they have no logits")
         }
-        Model::ResNet50 | Model::Gpt2 | Model::BertBase | Model::BertMini | Model::BertClassifier => {
+        Model::ResNet50
+        | Model::Gpt2
+        | Model::BertBase
+        | Model::BertMini
+        | Model::BertClassifier
+        | Model::BertTagger => {
             unreachable!("they are too large")
         }
     };

@@ -13,7 +13,8 @@ use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
 /// The networks that a test can afford to build and to run; the others are tested at smaller sizes in `published.rs`.
 fn affordable() -> impl Iterator<Item = Model> {
     Model::ALL.into_iter().filter(|model| {
-        model.card().parameters < 20_000_000 && !matches!(model, Model::BertMini | Model::BertClassifier)
+        model.card().parameters < 20_000_000
+            && !matches!(model, Model::BertMini | Model::BertClassifier | Model::BertTagger)
     })
 }
 
@@ -64,6 +65,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
             OutputKind::Translation(n) => {
                 assert_eq!(y.shape().dims(), [1, model.input().shape[0] / 2, n + 2], "{model}")
             }
+            OutputKind::Tags(n) => assert_eq!(y.shape().dims()[2], n, "{model}"),
             OutputKind::Images => assert_eq!(y.shape()[0], 1, "{model}"),
         }
     }

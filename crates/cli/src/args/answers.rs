@@ -62,6 +62,7 @@ Examples:
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
   kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
+  kiln predict -w runs/bert-tagger-0 text.txt      a tag for each word; a sentence in each line
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
   kiln predict -w runs/transformer-0 a.txt  what the network writes for each line; with --beam 4 by a search
   echo 'teh whale' | kiln predict -w runs/transformer-0 -

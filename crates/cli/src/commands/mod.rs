@@ -17,6 +17,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod sweep;
+mod tags;
 pub(crate) mod train;
 pub(crate) mod transcribe;
 pub(crate) mod verify_resume;

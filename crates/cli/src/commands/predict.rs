@@ -1,6 +1,7 @@
 //! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers, texts.
 
 use super::generate::{Drawn, draw};
+use super::tags;
 use super::transcribe::{self, Decoder};
 use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
@@ -12,7 +13,8 @@ use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
 use kiln_data::{
-    Compose, DataKind, Draw, Facts, FileOptions, IMAGES, PAIRS, ReadFile, Sample, TEXTS, Tokens, Transform, UTTERANCES,
+    Compose, DataKind, Draw, Facts, FileOptions, IMAGES, PAIRS, ReadFile, Sample, TAGGED, TEXTS, Tokens, Transform,
+    UTTERANCES,
 };
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
@@ -63,6 +65,9 @@ impl Task for Predict<'_> {
             (_, true) => Err(Error::usage("<FILE> is missing").help(format!("name {}", kinds_of_files(saved.data)))),
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
+            (OutputKind::Tags(_), false) => {
+                tags::all(backend, &saved, &args.files, args.json, &|path| asked.samples(path))
+            }
             (OutputKind::Letters(_), false) => {
                 transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
             }
@@ -82,6 +87,7 @@ fn kinds_of_files(data: DataKind) -> &'static str {
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
         pairs if pairs == &PAIRS => "text files, or - for standard input",
         texts if texts == &TEXTS => "files with a text each",
+        tagged if tagged == &TAGGED => "files with a sentence in each line",
         _ => "files like those that it was trained on",
     }
 }

@@ -203,6 +203,7 @@ fn datasets_and_help_list_the_table() {
             "image-folder",
             "csv",
             "texts",
+            "conll",
             "text",
             "speech",
             "pairs",

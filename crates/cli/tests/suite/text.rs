@@ -181,6 +181,7 @@ fn models_are_listed_with_their_recipes() {
             "bert-base",
             "bert-mini",
             "bert-classifier",
+            "bert-tagger",
             "deepspeech2",
             "transformer"
         ]

@@ -224,7 +224,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         (
             &["train", "resnet"],
             &[
-                "[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, mlp, resnet50, gpt2, bert-base, bert-mini, bert-classifier, deepspeech2, transformer]",
+                "[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, mlp, resnet50, gpt2, bert-base, bert-mini, bert-classifier, bert-tagger, deepspeech2, transformer]",
             ],
         ),
         (&["train"], &["<MODEL>"]),

@@ -2,6 +2,8 @@
 
 mod card;
 mod cifar10;
+mod conll;
+mod encoded;
 mod facts;
 mod folder;
 mod images;
@@ -17,6 +19,7 @@ mod texts;
 mod tsv;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
+pub use conll::{TAGGED, sentences_of};
 pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
 pub use kinds::{MadeUp, SampleKind};
@@ -68,6 +71,8 @@ datasets! {
     Csv: "csv" in table;
     /// Texts with classes, in a table.
     Texts: "texts" in texts;
+    /// Words with tags, in files as of the CoNLL tasks.
+    Conll: "conll" in conll;
     /// Any text, by characters or by the tokens of a tokenizer.
     Text: "text" in text;
     /// Recordings of speech with their texts.

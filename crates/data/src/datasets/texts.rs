@@ -1,18 +1,16 @@
 //! Labelled texts in the table of datasets: a text and its class in each line of a table.
 
 use super::card::{DatasetCard, FileOptions, Request};
+use super::encoded::{Encoded, EncodedTexts, LEARNED, MADE_UP, most_of, special_of};
 use super::facts::{Fact, Facts};
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
 use super::text;
 use super::tsv::{Row, Tsv, value};
-use crate::dataset::check_index;
-use crate::{
-    Arrays, BadRecords, DataError, Dataset, Labels, Result, Sample, Skipped, TextFile, TokenizerChoice, Tokens, streams,
-};
+use crate::{Arrays, BadRecords, DataError, Labels, Result, Sample, Skipped, TextFile, Tokens, streams};
 use kiln_core::Shape;
 use kiln_core::philox::Key;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Texts of at most `T` tokens with a class: `[CLS]`, the tokens, `[SEP]`, and −1 behind the end.
@@ -34,12 +32,6 @@ pub static TEXTS: SampleKind = SampleKind {
     },
 };
 
-/// The number of tokens of texts that are made up.
-const MADE_UP: usize = 1000;
-
-/// The tokens of a tokenizer that is learned where no other is asked for.
-const LEARNED: TokenizerChoice = TokenizerChoice::WordPiece(4000);
-
 /// The dataset's row of the table.
 pub(super) const CARD: DatasetCard = DatasetCard {
     title: "labelled texts",
@@ -57,7 +49,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     open: |request| {
         let texts = read(request)?;
         Ok(Opened {
-            facts: text::facts(&texts.train.tokens).with(Facts::CLASSES, Fact::Names(texts.train.names.to_vec())),
+            facts: text::facts(&texts.tokens).with(Facts::CLASSES, Fact::Names(texts.train.names.to_vec())),
             train: Arc::new(texts.train),
             test: Arc::new(texts.test),
         })
@@ -66,74 +58,9 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     file: Some(one),
 };
 
-/// Texts with their classes.
-#[derive(Debug)]
-struct LabelledTexts {
-    path: PathBuf,
-    tokens: Arc<Tokens>,
-    names: Arc<[String]>,
-    shape: Shape,
-    /// The tokens of each, with those around it, and its class.
-    texts: Vec<(Vec<i32>, i32)>,
-    characters_per_token: f64,
-}
-
-impl Dataset for LabelledTexts {
-    type Sample = Sample;
-
-    fn len(&self) -> usize {
-        self.texts.len()
-    }
-    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
-        check_index(index, self.len())?;
-        let (ids, label) = &self.texts[index];
-        fill(sample, self.shape, ids)?;
-        sample.label = *label;
-        sample.targets.clear();
-        Ok(())
-    }
-    fn shape(&self) -> Option<Shape> {
-        Some(self.shape)
-    }
-    fn classes(&self) -> Option<usize> {
-        Some(self.names.len())
-    }
-    fn class_names(&self) -> &[String] {
-        &self.names
-    }
-    fn source(&self) -> Option<&Path> {
-        Some(&self.path)
-    }
-    fn tokens(&self) -> Option<&Tokens> {
-        Some(&self.tokens)
-    }
-    fn characters_per_token(&self) -> Option<f64> {
-        Some(self.characters_per_token)
-    }
-}
-
-/// Makes a sample of a text's tokens.
-fn fill(sample: &mut Sample, shape: Shape, ids: &[i32]) -> Result<()> {
-    // Exact in f32: a vocabulary has fewer than 2²⁴ tokens.
-    sample.fill(
-        shape,
-        (0..shape.size()).map(|at| ids.get(at).map_or(-1.0, |&id| id as f32)),
-    )
-}
-
 /// The tokens of a text between `[CLS]` and `[SEP]`, at most so many in all.
 fn tokens_of(tokens: &Tokens, text: &str, most: usize) -> Result<Vec<i32>> {
-    let special = tokens.tokenizer().and_then(|of| of.special()).ok_or_else(|| {
-        DataError::invalid(
-            "texts",
-            "tokenizer",
-            format!("one of {}s", tokens.noun()),
-            "one with the tokens [CLS], [SEP], [PAD] and [MASK], such as wordpiece:4000",
-        )
-    })?;
-    if most < 3 {
-        return Err(DataError::invalid("texts", "T", most, "at least 3"));
-    }
+    let special = special_of(tokens, most)?;
     let mut ids = vec![special.cls];
     ids.extend(tokens.encode(text)?);
     ids.truncate(most - 1);
@@ -143,17 +70,16 @@ fn tokens_of(tokens: &Tokens, text: &str, most: usize) -> Result<Vec<i32>> {
 
 /// The texts to train on and those that are held back.
 struct Both {
-    train: LabelledTexts,
-    test: LabelledTexts,
+    tokens: Arc<Tokens>,
+    train: EncodedTexts,
+    test: EncodedTexts,
 }
 
 fn read(request: &Request<'_>) -> Result<Both> {
     let path = request
         .path
         .ok_or_else(|| DataError::invalid("texts", "path", "none", "a table"))?;
-    let [most] = *request.shape else {
-        return Err(DataError::shape("texts", format!("{:?}", request.shape), "texts [T]"));
-    };
+    let most = most_of(request.shape)?;
     let file = TextFile::open(path)?;
     let table = Tsv::of(&file, path);
     let column = table.column(&["text"], "a column `text`")?;
@@ -203,12 +129,16 @@ fn read(request: &Request<'_>) -> Result<Both> {
         texts.join("\n")
     };
     let tokens = Arc::new(text::tokens_of(request, &LEARNED, file.text(), training)?);
-    let part = |held_back: bool| -> Result<LabelledTexts> {
+    let part = |held_back: bool| -> Result<EncodedTexts> {
         let (mut texts, mut characters, mut count) = (Vec::new(), 0, 0);
         for row in rows.iter().filter(|row| row.held_back == held_back) {
             let ids = tokens_of(&tokens, row.fields[column], most)?;
             (characters, count) = (characters + row.fields[column].chars().count(), count + ids.len() - 2);
-            texts.push((ids, class(row)?));
+            texts.push(Encoded {
+                ids,
+                label: class(row)?,
+                targets: Vec::new(),
+            });
         }
         if texts.is_empty() {
             let expected = if held_back {
@@ -221,9 +151,9 @@ fn read(request: &Request<'_>) -> Result<Both> {
                 expected,
             });
         }
-        Ok(LabelledTexts {
-            path: path.to_path_buf(),
-            tokens: tokens.clone(),
+        Ok(EncodedTexts {
+            path: Some(path.to_path_buf()),
+            tokens: Some(tokens.clone()),
             names: names.clone(),
             shape: Shape::new(&[most])?,
             texts,
@@ -233,31 +163,28 @@ fn read(request: &Request<'_>) -> Result<Both> {
     Ok(Both {
         train: part(false)?,
         test: part(true)?,
+        tokens,
     })
 }
 
 /// A file as one text.
 fn one(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
-    let [most] = *options.shape else {
-        return Err(DataError::shape("texts", format!("{:?}", options.shape), "texts [T]"));
-    };
+    let most = most_of(options.shape)?;
     let file = options.tokenizer.unwrap_or(Path::new("tokenizer.json"));
     let tokens = Tokens::of_facts(options.facts, file)?;
     let text = TextFile::open(path)?;
+    let of_text = Encoded {
+        ids: tokens_of(&tokens, text.text().trim(), most)?,
+        ..Encoded::default()
+    };
     let mut sample = Sample::default();
-    fill(
-        &mut sample,
-        Shape::new(&[most])?,
-        &tokens_of(&tokens, text.text().trim(), most)?,
-    )?;
+    of_text.fill(Shape::new(&[most])?, &mut sample)?;
     Ok(vec![sample])
 }
 
 /// Random tokens, of which the second tells the class.
 fn made_up(made: &MadeUp<'_>, first: usize, count: usize) -> Result<Arrays> {
-    let [most] = *made.shape else {
-        return Err(DataError::shape("texts", format!("{:?}", made.shape), "texts [T]"));
-    };
+    let most = most_of(made.shape)?;
     let key = Key::new(made.seed, streams::SUMS, 1);
     let classes = u32::try_from(made.outputs).unwrap_or(u32::MAX).max(1);
     let (mut values, mut labels) = (Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 mod batches;
 mod cifar;
 mod common;
+mod conll;
 mod csv;
 mod damaged;
 mod datasets;

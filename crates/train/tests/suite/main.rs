@@ -8,6 +8,7 @@ mod common;
 mod control;
 mod detection;
 mod edits;
+mod entities;
 mod f_score;
 mod fid;
 mod find_batch;

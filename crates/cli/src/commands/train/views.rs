@@ -78,7 +78,9 @@ impl<B: Backend> Views<B> {
             OutputKind::Images => self.pictures(),
             OutputKind::Classes(_) => self.worst(),
             OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_) => self.text(),
-            OutputKind::Letters(_) | OutputKind::Translation(_) | OutputKind::Numbers(_) => Ok(Vec::new()),
+            OutputKind::Letters(_) | OutputKind::Translation(_) | OutputKind::Numbers(_) | OutputKind::Tags(_) => {
+                Ok(Vec::new())
+            }
         }
     }
 
