@@ -23,6 +23,7 @@
 mod bert;
 mod bert_classifier;
 mod bert_mini;
+mod bert_reader;
 mod bert_tagger;
 mod by_name;
 mod card;
@@ -65,6 +66,7 @@ pub use bert::{
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
 pub use bert_classifier::BertClassifier;
+pub use bert_reader::{BertReader, best_span};
 pub use bert_tagger::BertTagger;
 pub use card::{Card, Form, Shown};
 pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};

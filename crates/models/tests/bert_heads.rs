@@ -2,7 +2,7 @@
 
 use kiln_core::Result;
 use kiln_cpu::Cpu;
-use kiln_models::{BertConfig, BertTagger};
+use kiln_models::{BertConfig, BertReader, BertTagger, best_span};
 use kiln_nn::optim::{AdamW, Optimizer};
 use kiln_nn::{Indices, Init, Module, Tensor};
 
@@ -86,5 +86,82 @@ fn a_tagger_learns_tags_that_depend_on_the_word_before() {
     let (a, b) = (logits.to_f64().unwrap(), again.to_f64().unwrap());
     for (i, (a, b)) in a.iter().zip(&b).enumerate() {
         assert!(mask_values[i / 3] == 0 || (a - b).abs() < 1e-5, "{i}: {a} and {b}");
+    }
+}
+
+/// The answer is what two tokens mark, one at each end.
+#[test]
+fn a_reader_learns_where_an_answer_is() {
+    let mut net = BertReader::new(Init::new(&Cpu::new(), 5), SMALL).unwrap();
+    // The question is two tokens; the text ends with the mask.
+    let batch = |seed: usize| {
+        let (mut ids, mask) = sequences(seed);
+        let types: Vec<i32> = (0..N * T).map(|i| i32::from(i % T >= 2)).collect();
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for n in 0..N {
+            let end = (0..T).filter(|&at| mask[n * T + at] == 1).count();
+            let from = 2 + (n + seed) % (end - 2);
+            let to = (from + (n + seed) % 3).min(end - 1);
+            for at in 0..end {
+                ids[n * T + at] = match at {
+                    _ if at == from => 10,
+                    _ if at == to => 11,
+                    _ => ids[n * T + at] % 10,
+                };
+            }
+            first.push(from as i32);
+            last.push(to as i32);
+        }
+        let ids = [ids, types].map(|values| indices(&values, &[N, T]));
+        (ids, mask_of(&mask), first, last)
+    };
+    let loss = |net: &BertReader<Cpu>, step: usize| {
+        let ([ids, types], mask, first, last) = batch(step % 40);
+        let logits = net.forward(&ids, &types, &mask)?;
+        BertReader::loss(&logits, &indices(&first, &[N]), &indices(&last, &[N]))
+    };
+    let (before, after) = trained(&mut net, 400, loss);
+    assert!(before > 1.8 && after < 0.3, "{before} to {after}");
+    net.eval();
+    let ([ids, types], mask, first, last) = batch(40);
+    let logits = net.forward(&ids, &types, &mask).unwrap();
+    let of = |n: usize, which: usize| -> Vec<f32> {
+        let values = logits.to_vec::<f32>().unwrap();
+        (0..T).map(|at| values[(n * T + at) * 2 + which]).collect()
+    };
+    let right = (0..N).filter(|&n| {
+        let found = best_span(&of(n, 0), &of(n, 1), 2..T, 4).unwrap().0;
+        found == (first[n] as usize..last[n] as usize + 1)
+    });
+    assert!(right.count() >= N - 1);
+    // A position behind the end is left out, as one of an answer that was cut off.
+    let behind = vec![T as i32; N];
+    let of_first = BertReader::loss(&logits, &indices(&first, &[N]), &indices(&behind, &[N]));
+    assert!(of_first.unwrap().item().unwrap().is_nan());
+    let mut one = behind;
+    one[0] = last[0];
+    let partly = BertReader::loss(&logits, &indices(&first, &[N]), &indices(&one, &[N])).unwrap();
+    assert!(partly.item().unwrap().is_finite());
+    let wrong = indices(&[T as i32 + 1; N], &[N]);
+    assert!(BertReader::loss(&logits, &wrong, &wrong).is_err());
+}
+
+/// The best span is that of a search of all pairs.
+#[test]
+fn the_best_span_is_the_largest_sum_of_all_that_are_valid() {
+    let score = |seed: usize, at: usize| ((at * 37 + seed * 101 + at * at * 7) % 23) as f32;
+    for seed in 0..40 {
+        let first: Vec<f32> = (0..12).map(|at| score(seed, at)).collect();
+        let last: Vec<f32> = (0..12).map(|at| score(seed + 50, at)).collect();
+        for (text, longest) in [(0..12, 12), (3..9, 2), (5..6, 1), (2..40, 100)] {
+            let (found, highest) = best_span(&first, &last, text.clone(), longest).unwrap();
+            let pairs = (0..12).flat_map(|from| (from..12).map(move |to| (from, to)));
+            let valid = pairs.filter(|(from, to)| text.contains(from) && text.contains(to) && to - from < longest);
+            let expected = valid.map(|(from, to)| first[from] + last[to]).fold(f32::MIN, f32::max);
+            assert_eq!(highest, expected, "{text:?} {longest}");
+            assert!(text.contains(&found.start) && found.len() <= longest);
+            assert_eq!(first[found.start] + last[found.end - 1], highest);
+        }
+        assert!(best_span(&first, &last, 4..4, 3).is_none() && best_span(&first, &last, 1..5, 0).is_none());
     }
 }

@@ -3,7 +3,9 @@
 
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{Bert, BertClassifier, BertConfig, BertTagger, Gpt2, Gpt2Config, ResNet50, ResNet50Config};
+use kiln_models::{
+    Bert, BertClassifier, BertConfig, BertReader, BertTagger, Gpt2, Gpt2Config, ResNet50, ResNet50Config,
+};
 use kiln_nn::module::StateDict;
 use kiln_nn::{Indices, Init, Layer, Layout, LoadOptions, Module, Tensor, weights};
 
@@ -177,4 +179,8 @@ fn heads_of_bert_equal_those_of_transformers_on_padded_sequences() {
         &y,
         &y.cross_entropy(&golden.int("tags")).unwrap(),
     );
+    let net: BertReader<Cpu> = golden.load("reader", &[], |init| BertReader::new(init, HEADS));
+    let y = net.forward(&ids, &golden.int("types"), &mask).unwrap();
+    let loss = BertReader::loss(&y, &golden.int("starts"), &golden.int("ends")).unwrap();
+    of_head(&golden, "reader", &net, &y, &loss);
 }

@@ -117,7 +117,7 @@ pub use metrics::{
     DetectionEval, DetectionSummary, Edits, Entity, EntityF1, ErrorRate, F1, FBeta, FeatureStatistics, FrechetDistance,
     GroundTruth, Mae, MeanAveragePrecision, Metric, Mse, Perplexity, Precision, R2, Recall, Reduction, Rmse, RocAuc,
     Running, TopK, average_precision, character_edits, edit_distance, edits, entities, frechet_distance,
-    mean_absolute_error, mean_squared_error, one_vs_rest, perplexity, r2_score, roc_auc, word_edits,
+    mean_absolute_error, mean_squared_error, one_vs_rest, perplexity, r2_score, roc_auc, squad_scores, word_edits,
 };
 pub use monitor::{Goal, Monitor};
 pub use options::{Checkpoints, Clip, NonFinite, TrainOptions};

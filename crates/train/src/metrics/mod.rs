@@ -1,6 +1,7 @@
 //! Metrics, computed on the device batch by batch, and summed there or gathered on the host.
 
 mod accuracy;
+mod answers;
 mod bits;
 mod confusion;
 mod counting;
@@ -20,6 +21,7 @@ mod running;
 mod wide;
 
 pub use accuracy::{Accuracy, TopK};
+pub use answers::squad_scores;
 pub use bits::BitsPerCharacter;
 pub use confusion::{Confusion, ConfusionMatrix};
 pub use detection::{Detection, DetectionEval, DetectionSummary, GroundTruth, MeanAveragePrecision};

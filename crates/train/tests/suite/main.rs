@@ -1,5 +1,6 @@
 //! Training small models through the public interface.
 
+mod answers;
 mod average;
 mod capsule;
 mod cause;
