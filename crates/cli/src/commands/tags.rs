@@ -100,7 +100,7 @@ fn name(names: &[String], tag: usize) -> &str {
 fn show(names: &[String], sentences: &[Vec<Tagged>]) {
     for sentence in sentences {
         for (word, tag, _) in sentence {
-            line(&format!("{}\t{}", shown(word), shown(name(names, *tag))));
+            line(&format!("{} {}", shown(word), shown(name(names, *tag))));
         }
         line("");
     }

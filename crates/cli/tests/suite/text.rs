@@ -368,3 +368,91 @@ fn texts_are_classified_by_a_bert_that_begins_with_a_pre_trained_one() {
         run(dir.path(), &args.split(' ').collect::<Vec<_>>()).fails(code, parts);
     }
 }
+
+#[test]
+fn words_are_tagged_by_a_bert_that_begins_with_a_pre_trained_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["Ada", "Bo", "Cy", "Dee"];
+    let places = ["York", "Ulm", "Bath"];
+    let sentence = |i: usize| {
+        let (name, place) = (names[i % 4], places[i * 7 % 3]);
+        match i % 3 {
+            0 => format!("{name} NNP B-PER\nHill NNP I-PER\nwent VB O\nto TO O\n{place} NNP B-LOC\n. . O\n\n"),
+            1 => format!("In IN O\n{place} NNP B-LOC\n, , O\nthere RB O\nis VB O\n{name} NNP B-PER\n. . O\n\n"),
+            _ => format!("-DOCSTART- -X- O\n\nthe DT O\nfoxes NN O\njumped VB O\nover IN O\n{name} NNP B-PER\n\n"),
+        }
+    };
+    let text: String = (0..150).map(sentence).collect();
+    std::fs::write(dir.path().join("a.conll"), &text).unwrap();
+    let plain: String = text
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect::<Vec<_>>()
+        .join(" ");
+    std::fs::write(dir.path().join("a.txt"), plain.repeat(3)).unwrap();
+    let args = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
+    let good = |line: &str| {
+        let args = args(line);
+        succeeds(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    good("train bert-mini --data a.txt --tokenizer wordpiece:70 --batch 4 --max-steps 2 --out mini");
+    let trained =
+        good("train bert-tagger --data a.conll --batch 16 --epochs 3 --lr 1e-3 --init-from mini --out run").stdout;
+    for part in [
+        "starts from mini, ",
+        "135 sentences to train, 15 held back",
+        "4 classes",
+        "F1 ",
+    ] {
+        assert!(trained.contains(part), "no `{part}` in: {trained}");
+    }
+    let measured = good("eval -w run --data a.conll --json").json().remove(0);
+    assert_eq!(measured["samples"], 15);
+    assert!(measured["f1"].as_f64().unwrap() > 0.8, "{measured}");
+    assert!(measured["accuracy"].as_f64().unwrap() > 0.8, "{measured}");
+    std::fs::write(dir.path().join("b.txt"), "In Ulm, there is Dee.\n\nfoxes!\n").unwrap();
+    let told = good("predict -w run b.txt").stdout;
+    let words: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(word, _)| word)
+        .collect();
+    assert_eq!(
+        words,
+        ["In", "Ulm", ",", "there", "is", "Dee", ".", "foxes", "!"],
+        "{told}"
+    );
+    let told = good("predict -w run b.txt --json").json();
+    assert_eq!((told.len(), &told[1]["words"][0]["word"]), (2, &"foxes".into()));
+    assert!(told[0]["entities"].is_array(), "{}", told[0]);
+    // What it prints is what it reads.
+    std::fs::create_dir(dir.path().join("both")).unwrap();
+    std::fs::write(dir.path().join("both/train.txt"), text.replace(' ', "\t")).unwrap();
+    std::fs::write(dir.path().join("both/test.txt"), good("predict -w run b.txt").stdout).unwrap();
+    let measured = good("eval -w run --data both --json").json().remove(0);
+    assert_eq!((&measured["samples"], &measured["accuracy"]), (&2.into(), &1.0.into()));
+    std::fs::write(dir.path().join("bad.conll"), format!("{text}Ada\n")).unwrap();
+    std::fs::write(dir.path().join("other.conll"), text.replace("B-LOC", "B-ORG")).unwrap();
+    for (line, code, parts) in [
+        ("train bert-tagger", 2, &["tagged words", "FILE.conll"][..]),
+        (
+            "train bert-tagger --data bad.conll --out no",
+            1,
+            &["bad.conll", "line 1151", "`Ada` without a tag"],
+        ),
+        (
+            "eval -w run --data other.conll",
+            1,
+            &["other.conll", "line 5", "`B-ORG`", "one of B-LOC, B-PER, I-PER, O"],
+        ),
+        (
+            "train bert-tagger --data b.txt --out no",
+            1,
+            &["b.txt", "line 3", "a word and its tag"],
+        ),
+        ("train bert-tagger --data mini --out no", 1, &["mini", "test.conll"]),
+    ] {
+        let line = args(line);
+        run(dir.path(), &line.iter().map(String::as_str).collect::<Vec<_>>()).fails(code, parts);
+    }
+}
