@@ -118,8 +118,10 @@ impl Module {
     }
 }
 
+/// The name as the driver takes it. An empty one names nothing, and drivers answer it with another error.
 fn symbol(what: &'static str, name: &str) -> Result<CString> {
-    CString::new(name).map_err(|_| Error::NoSuchSymbol {
+    let text = CString::new(name).ok().filter(|text| !text.is_empty());
+    text.ok_or_else(|| Error::NoSuchSymbol {
         what,
         name: name.to_string(),
     })

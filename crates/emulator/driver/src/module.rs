@@ -257,7 +257,12 @@ export! {
     }
 
     fn cuModuleGetFunction(function_out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) {
-        function(function_out, module, &name(wanted)?)
+        let wanted = name(wanted)?;
+        // As NVIDIA's driver 580 does.
+        if wanted.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
+        function(function_out, module, &wanted)
     }
 
     fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, count: u32, module: CUmodule) {
