@@ -10,14 +10,21 @@
 //
 // Many entries are added by owners: a block owns 32·G rows of y by S columns (S·G = 256, S the smallest power of 2 that
 // covers inner), and each thread of it every G-th row of one column, with its 32 sums in shared memory. All owners read
-// all indices; where they are alike for all columns (index_add) a block first packs those of its own rows, 256 at a time
+// all indices; where they are alike for all columns (index_add) a block first packs those of its own rows, 1024 at a time
 // and in order. Only rows that were named are read and written.
 // The gradient of an embedding, 8192 tokens × 768 into 50257 rows: 1571·3 blocks that read 32 KiB of indices each, from
 // the L2 cache (154 MB in all), and x, y's named rows once.
 //
+// Where many entries have one index, as the commonest words of a text and all characters do, its owner would add them one
+// after the other while the rest of the device waits. So from 512 entries on (kiln_cuda's `SUMMED`) index_sums first adds up, for every
+// 256 entries, those of the same index, in order, and leaves the sums where the first of them stands: owners then add
+// these.
+//
 // Geometry: add_heads: 256 threads, a grid of any size striding over x.
 //           scatter_owners, index_owners: 256 threads, grid = outer·ceil(size/(32·G))·ceil(inner/S), columns fastest;
 //           `columns` is S.
+//           index_sums: 256 threads, grid = outer·ceil(count/256)·ceil(inner/S), columns fastest. first [count] gets the
+//           index of each sum, and SUMMED where an entry is in another's; sums [outer, count, inner] in f32.
 #include "common/index.cuh"
 #include "common/warp.cuh"
 
@@ -111,38 +118,108 @@ __device__ __forceinline__ void scatter_owners(const IndexParams &p, const T *__
     own.write(p, sums, y);
 }
 
+// In the place of an index whose entry is part of an earlier sum, or was reported.
+constexpr i32 SUMMED = -0x7fffffff - 1;
+
 template <typename T>
-__device__ __forceinline__ void index_owners(const IndexParams &p, const T *__restrict__ x,
+__device__ __forceinline__ void index_sums(const IndexParams &p, const T *__restrict__ x, const i32 *__restrict__ index,
+                                           i32 *__restrict__ first, float *__restrict__ sums, u32 columns, Fault *fault) {
+    // Entries in the order of their sums: where the first of a sum stands, and the entry itself, counted within the 256.
+    __shared__ i32 named[THREADS];
+    __shared__ u32 heads[THREADS], order[THREADS];
+    u64 rest, chunk, tile, o;
+    const u64 tiles = (p.inner + columns - 1) / columns, chunks = (p.count + THREADS - 1) / THREADS;
+    divide(blockIdx.x, tiles, rest, tile);
+    divide(rest, chunks, o, chunk);
+    const u32 t = threadIdx.x, count = (u32)min(p.count - chunk * THREADS, (u64)THREADS);
+    const bool tells = o == 0 && tile == 0;
+    const u64 j = chunk * THREADS + t;
+    const i32 at = t < count ? index[j] : 0;
+    const bool there = t < count && inside(p, at);
+    if (t < count && !there && tells) report(fault, FAULT_INDEX_ADD, at, j, p.size);
+    named[t] = there ? at : SUMMED;
+    __syncthreads();
+    u32 head = t;
+    for (u32 u = t; u-- > 0;)
+        if (named[u] == named[t]) head = u;
+    heads[t] = there ? head : THREADS; // behind all others
+    __syncthreads();
+    u32 rank = 0;
+    for (u32 u = 0; u < THREADS; ++u) rank += heads[u] < heads[t] || (heads[u] == heads[t] && u < t);
+    order[rank] = heads[t] << 8 | t;
+    if (tells && t < count) first[j] = there && head == t ? at : SUMMED;
+    const u32 all = __syncthreads_count(there);
+    const u32 groups = THREADS / columns, group = t / columns;
+    const u64 column = tile * columns + t % columns;
+    if (column >= p.inner) return;
+    const u64 base = (o * p.count + chunk * THREADS) * p.inner + column;
+    constexpr u32 AHEAD = 8; // elements whose loads are under way together
+    float sum = 0.0f;
+    u32 sum_number = 0; // each group of threads takes every groups-th sum
+    for (u32 from = 0; from < all; from += AHEAD) {
+        float v[AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) v[i] = to_acc(x[base + (order[min(from + i, all - 1)] & 255) * p.inner]);
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            const u32 m = from + i;
+            if (m >= all) break;
+            const u32 of = order[m] >> 8;
+            const bool begins = (order[m] & 255) == of;
+            sum = begins ? v[i] : sum + v[i];
+            sum_number += begins;
+            const bool ends = m + 1 == all || order[m + 1] >> 8 != of;
+            if (ends && sum_number % groups == group) sums[base + of * p.inner] = sum;
+        }
+    }
+}
+
+// x is T's elements, or with SUMS index_sums' sums, and index what it left in its place.
+template <typename T, typename X, bool SUMS>
+__device__ __forceinline__ void index_owners(const IndexParams &p, const X *__restrict__ x,
                                              const i32 *__restrict__ index, T *__restrict__ y, u32 columns,
                                              Fault *fault) {
+    constexpr u32 READ = 4; // indices of a thread
     __shared__ float sums[EACH * THREADS];
-    __shared__ u32 list[THREADS], found[THREADS / WARP];
+    __shared__ u32 list[READ * THREADS], found[THREADS / WARP];
     Owner own(p, columns);
     const u64 rows = EACH * own.groups;
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    for (u64 first = 0; first < p.count; first += THREADS) {
-        // The entries of this block's rows, in order: (row, thread that read it).
-        u64 j = first + threadIdx.x;
-        i32 at = j < p.count ? index[j] : 0;
-        bool mine = j < p.count && inside(p, at) && (u64)at - own.first_row < rows;
-        if (j < p.count && !inside(p, at) && own.first_tile) report(fault, FAULT_INDEX_ADD, at, j, p.size);
-        u32 votes = __ballot_sync(FULL_WARP, mine);
-        if (lane == 0) found[warp] = __popc(votes);
+    for (u64 first = 0; first < p.count; first += READ * THREADS) {
+        // The entries of this block's rows, in order: (row, entry).
+        const u64 j = first + READ * threadIdx.x;
+        i32 at[READ];
+        u32 mine = 0, before = 0, of_warp = 0;
+#pragma unroll
+        for (u32 q = 0; q < READ; ++q) at[q] = j + q < p.count ? index[j + q] : 0;
+#pragma unroll
+        for (u32 q = 0; q < READ; ++q) {
+            const bool there = j + q < p.count, known = there && inside(p, at[q]);
+            const bool is_mine = known && (u64)at[q] - own.first_row < rows;
+            if (!SUMS && there && !known && own.first_tile) report(fault, FAULT_INDEX_ADD, at[q], j + q, p.size);
+            const u32 votes = __ballot_sync(FULL_WARP, is_mine);
+            mine |= (u32)is_mine << q;
+            before += __popc(votes & ((1u << lane) - 1));
+            of_warp += __popc(votes);
+        }
+        if (lane == 0) found[warp] = of_warp;
         __syncthreads();
-        u32 before = 0, all = 0;
+        u32 all = 0;
 #pragma unroll
         for (u32 w = 0; w < THREADS / WARP; ++w) {
-            if (w == warp) before = all;
+            if (w < warp) before += found[w];
             all += found[w];
         }
-        if (mine) list[before + __popc(votes & ((1u << lane) - 1))] = (u32)(at - own.first_row) << 8 | threadIdx.x;
+#pragma unroll
+        for (u32 q = 0; q < READ; ++q)
+            if (mine >> q & 1) list[before++] = (u32)(at[q] - own.first_row) << 10 | (READ * threadIdx.x + q);
         __syncthreads();
         if (own.column < p.inner) {
 #pragma unroll 4
             for (u32 m = 0; m < all; ++m) {
                 u32 entry = list[m];
-                u64 e = (own.o * p.count + first + (entry & 255)) * p.inner + own.column;
-                own.add(p, sums, y, entry >> 8, to_acc(x[e]));
+                u64 e = (own.o * p.count + first + (entry & 1023)) * p.inner + own.column;
+                own.add(p, sums, y, entry >> 10, to_acc(x[e]));
             }
         }
     }
@@ -158,5 +235,19 @@ __device__ __forceinline__ void index_owners(const IndexParams &p, const T *__re
 #define ENTRIES(suffix, T)                                                                                             \
     ENTRY(add_heads, add_heads, suffix, T)                                                                             \
     ENTRY(scatter_owners, scatter_owners, suffix, T)                                                                   \
-    ENTRY(index_owners, index_owners, suffix, T)
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        index_owners_##suffix(IndexParams p, const T *__restrict__ x, const i32 *__restrict__ index,                   \
+                              T *__restrict__ y, u32 columns, Fault *__restrict__ fault) {                             \
+        index_owners<T, T, false>(p, x, index, y, columns, fault);                                                     \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        index_sums_##suffix(IndexParams p, const T *__restrict__ x, const i32 *__restrict__ index,                     \
+                            i32 *__restrict__ first, float *__restrict__ sums, u32 columns, Fault *__restrict__ fault) { \
+        index_sums(p, x, index, first, sums, columns, fault);                                                          \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        index_sum_owners_##suffix(IndexParams p, const float *__restrict__ sums, const i32 *__restrict__ first,        \
+                                  T *__restrict__ y, u32 columns, Fault *__restrict__ fault) {                         \
+        index_owners<T, float, true>(p, sums, first, y, columns, fault);                                               \
+    }
 FOR_FLOATS(ENTRIES)

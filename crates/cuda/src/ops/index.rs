@@ -7,12 +7,14 @@ use crate::launch::blocks;
 use crate::tensors::{Tensors, WORDS, chunks_of};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{IndexOps, IndexParams, Join, Split, ViewParams};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{Kernel, index_add as add, index_gather as gather, index_view as view};
 
 /// The most indices along an axis for which each element itself looks for its duplicates (`index_add.cu`).
 const HEADS: u64 = 64;
+/// The fewest indices of index_add of which those that are alike are summed first (`index_add.cu`).
+const SUMMED: u64 = 512;
 /// The shortest side of a matrix for which transposing by tiles pays.
 const TILES: u64 = 8;
 
@@ -92,6 +94,16 @@ fn tiles(p: &ViewParams) -> Option<u64> {
     (h.min(w) >= TILES).then(|| p.n / (h * w) * h.div_ceil(32) * w.div_ceil(32))
 }
 
+/// The columns of an owner's block, and the blocks.
+fn owners_of(p: &IndexParams) -> (u32, u64) {
+    let columns = p.inner.next_power_of_two().min(256);
+    let rows = 32 * (256 / columns);
+    (
+        columns as u32,
+        p.outer * p.size.div_ceil(rows) * p.inner.div_ceil(columns),
+    )
+}
+
 impl Cuda {
     /// Copies stretches: for each the buffers and first elements that it is copied from and to, and its elements.
     fn copy_each(&self, copies: &[[(&CudaBuffer, usize); 2]], lens: &[usize]) -> Result<()> {
@@ -142,22 +154,50 @@ impl Cuda {
         self.launch(&gather::INDEX_CHECK_B32, self.striding(n, 1), &args)
     }
 
+    /// Adds rows by index in two kernels: sums of those of the same index among neighbours, and the sums to the result.
+    fn add_sums(&self, p: &IndexParams, [x, index]: [&CudaBuffer; 2], y: &mut CudaBuffer) -> Result<()> {
+        let (columns, owners) = owners_of(p);
+        let mut first = self.scratch(DType::I32, p.count as usize)?;
+        let mut sums = self.scratch(DType::F32, x.len())?;
+        let grid = p.outer * p.count.div_ceil(256) * p.inner.div_ceil(u64::from(columns));
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            index.arg(),
+            first.out(),
+            sums.out(),
+            Arg::value(&columns),
+            self.fault(),
+        ];
+        self.launch(instance(&add::INDEX_SUMS, x.dtype()), blocks("index_add", grid)?, &args)?;
+        let args = [
+            Arg::value(p),
+            sums.arg(),
+            first.arg(),
+            y.out(),
+            Arg::value(&columns),
+            self.fault(),
+        ];
+        self.launch(instance(&add::INDEX_SUM_OWNERS, x.dtype()), blocks("index_add", owners)?, &args)
+    }
+
     /// Adds by heads or by owners; `index_add.cu` says what each costs.
     fn add_by_index(&self, p: &IndexParams, op: u32, [x, index]: [&CudaBuffer; 2], y: &mut CudaBuffer) -> Result<()> {
         if x.len() == 0 || y.len() == 0 {
             return self.check_index(p, index, op);
+        }
+        if op == code::INDEX_ADD && p.count >= SUMMED {
+            return self.add_sums(p, [x, index], y);
         }
         let owners = if op == code::SCATTER_ADD {
             &add::SCATTER_OWNERS
         } else {
             &add::INDEX_OWNERS
         };
-        let columns = p.inner.next_power_of_two().min(256) as u32;
-        let rows = 32 * (256 / u64::from(columns));
         let (kernel, extra, geometry) = if p.count <= HEADS {
             (&add::ADD_HEADS, op, self.striding(x.len() as u64, 1))
         } else {
-            let grid = p.outer * p.size.div_ceil(rows) * p.inner.div_ceil(u64::from(columns));
+            let (columns, grid) = owners_of(p);
             (owners, columns, blocks("index_add", grid)?)
         };
         let args = [

@@ -170,7 +170,7 @@ fn adding_by_index() {
         (1, 3, 5, 64),
         (1, 3, 5, 65),
         (2, 40, 1, 70),
-        (1, 9000, 1, 600),
+        (1, 9000, 1, 500),
         (2, 70, 129, 66),
         (1, 100, 257, 300),
         (3, 1, 2, 100),
@@ -198,6 +198,49 @@ fn adding_by_index() {
     }
 }
 
+/// Of many entries those of the same index among 256 neighbours are summed first, in order, and then the sums, in order: the bits are those of
+/// the same sums on the host.
+#[test]
+fn adding_sums_by_index() {
+    let cuda = cuda();
+    let shapes = [
+        (1, 9000, 1, 600),
+        (2, 5, 3, 512),
+        (1, 40, 300, 1030),
+        (1, 13, 257, 770),
+        (2, 700, 129, 513),
+    ];
+    for (outer, size, inner, count) in shapes {
+        let p = params(outer, size, inner, count);
+        let x: Vec<f64> = mixed(outer * count * inner, 1).iter().map(|v| v * 1.37).collect();
+        let y: Vec<f64> = mixed(outer * size * inner, 2).iter().map(|v| v * 3.1).collect();
+        let places = places(count, size);
+        for dtype in FLOATS {
+            let (given, mut sum) = (tensor(&cuda, dtype, &x), tensor(&cuda, dtype, &y));
+            let before = out(&cuda, &[&given, &sum]);
+            let added = cuda.index_add(&p, &given, &indices(&cuda, &places), &mut sum);
+            assert_eq!(added, Ok(()));
+            let got = out(&cuda, &[&sum]);
+            let (x, mut want) = (before[0].numbers(), before[1].numbers());
+            for o in 0..outer {
+                for (i, (first, chunk)) in (0..inner).flat_map(|i| places.chunks(256).enumerate().map(move |c| (i, c))) {
+                    let mut sums = std::collections::BTreeMap::<i32, f32>::new();
+                    for (j, &at) in chunk.iter().enumerate() {
+                        let value = x[(o * count + 256 * first + j) * inner + i] as f32;
+                        sums.entry(at).and_modify(|sum| *sum += value).or_insert(value);
+                    }
+                    for (at, sum) in sums {
+                        let to = &mut want[(o * size + at as usize) * inner + i];
+                        *to = f64::from(*to as f32 + sum);
+                    }
+                }
+            }
+            let want = out(&cuda, &[&tensor(&cuda, dtype, &want)]);
+            assert_same(&format!("{dtype} {p:?}"), &(got, want));
+        }
+    }
+}
+
 /// Every op finds an index out of its range by every kernel, also where there is nothing to write, and names its place.
 #[test]
 fn indices_out_of_range() {
@@ -211,7 +254,7 @@ fn indices_out_of_range() {
         ("one_hot", |c, p, [_, i], y| c.one_hot(p, i, y)),
     ];
     for (op, call) in ops {
-        for (size, inner, count) in [(4, 3, 5), (4, 1, 100), (40, 3, 70), (0, 2, 1), (5, 0, 3)] {
+        for (size, inner, count) in [(4, 3, 5), (4, 1, 100), (40, 3, 70), (40, 3, 600), (0, 2, 1), (5, 0, 3)] {
             let each = matches!(op, "gather" | "scatter_add");
             let adds = matches!(op, "scatter_add" | "index_add");
             let inner = if op == "one_hot" { 1 } else { inner };
