@@ -7,6 +7,7 @@
 // order is decided by numbers of blocks alone.
 #pragma once
 
+#include "common/tile_number.cuh"
 #include "norm.cuh"
 
 constexpr u32 MOMENT_BLOCKS = 64;     // kiln_cuda's `MOMENT_BLOCKS`
@@ -155,13 +156,13 @@ template <typename Tile> struct ChannelMoments {
 
     __device__ __forceinline__ void add(const float (&v)[4]) { of_thread.add(v); }
 
-    // Joins the moments of the block with those of all others (join_moments). `rows` in all, of which a block has Tile::ROWS; `channel` is
-    // that of this thread's column, if it is `inside`. `memory` is the block's, free after a __syncthreads().
-    __device__ __forceinline__ void put(u64 rows, u64 channels, u64 channel, bool inside, float *partial, float *moments,
+    // Joins the moments of the block, whose tile is `tile`, with those of all others (join_moments). `rows` in all, of which a block has
+    // Tile::ROWS; `channel` is that of this thread's column, if it is `inside`. `memory` is the block's, free after a __syncthreads().
+    __device__ __forceinline__ void put(const TileNumber &tile, u64 rows, u64 channels, u64 channel, bool inside, float *partial, float *moments,
                                         unsigned char *memory) const {
         bool &last = *reinterpret_cast<bool *>(memory + BYTES);
         const Moments m = of_thread.of_block<Tile::COLUMNS, SHARES>(reinterpret_cast<float *>(memory));
-        join_moments(m, blockIdx.x, gridDim.x, blockIdx.z * gridDim.y + blockIdx.y, EqualCounts{Tile::ROWS, rows}, channels, channel,
+        join_moments(m, tile.row, gridDim.x, blockIdx.z * gridDim.y + tile.column, EqualCounts{Tile::ROWS, rows}, channels, channel,
                      inside, partial, moments, last);
     }
 };

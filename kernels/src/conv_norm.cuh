@@ -61,7 +61,7 @@ template <typename T> struct NormFour {
             high = __uint_as_float(bits & 0xffff0000u);
         }
     }
-    __device__ __forceinline__ void load(const T *from) { word = *reinterpret_cast<const decltype(word) *>(from); }
+    __device__ __forceinline__ void load(const T *from) { word = LoadOf<4 * sizeof(T)>::load(from); }
     __device__ __forceinline__ void store(T *to) const { WordOf<4 * sizeof(T)>::store(to, word); }
     __device__ __forceinline__ void round(float x, float y, float z, float w) {
         if constexpr (HALF) {
@@ -142,10 +142,10 @@ template <typename T> struct NormColumns {
         row.more.load(more.from + at);
         row.gate.load(gate.from + at);
     }
-    // Makes d of a data gradient of four elements, writes it and adds it to the sums. AGAIN: the norm's result, which has a ReLU and no
-    // residual, is written to `result`.
+    // Makes d of a data gradient of four elements, writes it and adds it to the sums, if they are `there`. AGAIN: the norm's result, which has
+    // a ReLU and no residual, is written to `result`. No branch is around what is computed: behind one, the compiler would put the loads.
     template <bool AGAIN = false>
-    __device__ __forceinline__ void add(const NormRow<T> &row, const float4 &sum, T *to, T *result = nullptr) {
+    __device__ __forceinline__ void add(const NormRow<T> &row, const float4 &sum, bool there, T *to, T *result = nullptr) {
         NormFour<T> out;
         out.round(sum.x, sum.y, sum.z, sum.w);
         float g[4], v[4], other[4], open[4];
@@ -164,13 +164,15 @@ template <typename T> struct NormColumns {
             for (int q = 0; q < 4; ++q) open[q] = open[q] < 0.0f ? 0.0f : open[q];
             NormFour<T> y;
             y.round(open[0], open[1], open[2], open[3]);
-            y.store(result);
+            if (there) y.store(result);
         }
         out.round(g[0], g[1], g[2], g[3]);
         out.get(g);
-        out.store(to);
+        if (there) out.store(to);
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
+            g[q] = there ? g[q] : 0.0f;
+            v[q] = there ? v[q] : m[q];
             dot[q] += g[q] * ((v[q] - m[q]) * k[q]);
             total[q] += g[q];
         }
@@ -246,37 +248,33 @@ __device__ __forceinline__ void join_norm_sums(const NormRead<T> &norm, u32 bloc
 
 // The same for a block of a data gradient that takes the positions class by class: blocks count those of all classes.
 template <typename T>
-__device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRead<T> &norm, u32 group, u64 channel, bool inside,
-                                               float2 of_block, float *partial, bool &last) {
-    const u32 block = blockIdx.z / p.groups * gridDim.x + blockIdx.x, blocks = gridDim.z / p.groups * gridDim.x;
-    join_norm_sums(norm, block, blocks, group * gridDim.y + blockIdx.y, p.in_channels, channel, inside, of_block, partial, last);
+__device__ __forceinline__ void join_norm_sums(const ConvParams &p, const NormRead<T> &norm, const TileNumber &tile, u32 group,
+                                               u64 channel, bool inside, float2 of_block, float *partial, bool &last) {
+    const u32 block = blockIdx.z / p.groups * gridDim.x + tile.row, blocks = gridDim.z / p.groups * gridDim.x;
+    join_norm_sums(norm, block, blocks, group * gridDim.y + tile.column, p.in_channels, channel, inside, of_block, partial, last);
 }
 
-// The end of a block: `d` lies where the data gradient would, `targets` has the place of each row, ~0 where there is none. Columns of the
+// The end of the block of a tile: `d` lies where the data gradient would, `targets` has the place of each row, ~0 where there is none. Columns of the
 // group are `per`, by fours; those of the block begin at `columns`. A ReLU is behind the norm if p.activation has it. AGAIN: the norm's result,
 // which has a ReLU and no residual, is written.
 template <typename T, typename Tile, bool AGAIN>
-__device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T> &norm, u32 group, u32 columns, u32 per,
-                                          const typename Tile::Sums &sums, const u64 *targets, T *d, float *partial,
+__device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T> &norm, const TileNumber &tile, u32 group, u32 columns,
+                                          u32 per, const typename Tile::Sums &sums, const u64 *targets, T *d, float *partial,
                                           unsigned char *memory) {
-    constexpr int STRIDE = Tile::COLUMNS + 8, FOURS = Tile::COLUMNS / 4, SHARES = Tile::THREADS / FOURS;
-    constexpr int EACH = 16 * Tile::DOWN / SHARES;                    // rows of a thread in 16 of every warp
-    constexpr int AHEAD = sizeof(T) == 2 || EACH < 4 ? EACH : 4;      // of those, whose loads are under way together
-    static_assert(Tile::THREADS == Tile::COLUMNS && EACH % AHEAD == 0, "a thread for each column");
+    using Out = Drain<Tile>;
+    // AHEAD: rows whose loads are under way together.
+    constexpr int SHARES = Out::APART, AHEAD = sizeof(T) == 2 ? 4 : 2;
+    static_assert(Tile::THREADS == Tile::COLUMNS && Out::EACH % AHEAD == 0, "a thread for each column");
     static_assert(NORM_BYTES<Tile::COLUMNS, SHARES> < EPILOGUE<Tile>, "a set of every thread fits");
-    float *stage = reinterpret_cast<float *>(memory);
-    const int lane = threadIdx.x % 32, warp_row = Tile::row() / Tile::HEIGHT;
-    const int mine = threadIdx.x / FOURS, column = threadIdx.x % FOURS * 4;
-    const u32 c = columns + column;
+    const Out drain(memory);
+    const u32 c = columns + Out::column();
     const bool inside = c < per;
     NormColumns<T> four(p, norm, group * per + c, inside);
     __syncthreads();
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < Tile::MS; ++i) {
         NormRow<T> read[AHEAD];
-        // Row n of this thread, counted within the block's 16 of every warp, and in the tile.
-        auto row = [&](int n) { return mine + n * SHARES; };
-        auto target = [&](int n) { return inside ? targets[row(n) / 16 * Tile::HEIGHT + 16 * i + row(n) % 16] : ~0ull; };
+        auto target = [&](int n) { return inside ? targets[Out::row(i, n)] : ~0ull; };
         // Where there is no row, the first elements are read, and not used.
         auto load = [&](int from) {
 #pragma unroll
@@ -285,29 +283,22 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
                 four.load(read[n], to == ~0ull ? 0 : to + c);
             }
         };
-        load(0);
-#pragma unroll
-        for (int j = 0; j < 2 * Tile::NS; ++j) {
-            float *to = stage + (warp_row * 16 + lane / 4) * STRIDE + Tile::column() + 8 * j + lane % 4 * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(sums[i][j][0], sums[i][j][1]);
-            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[i][j][2], sums[i][j][3]);
-        }
+        drain.put(sums, i);
         __syncthreads();
-#pragma unroll
-        for (int from = 0; from < EACH; from += AHEAD) {
-            if (from > 0) load(from);
+#pragma unroll 1
+        for (int from = 0; from < Out::EACH; from += AHEAD) {
+            load(from);
 #pragma unroll
             for (int n = 0; n < AHEAD; ++n) {
                 const u64 to = target(from + n);
-                if (to == ~0ull) continue;
-                four.template add<AGAIN>(read[n], *reinterpret_cast<const float4 *>(stage + row(from + n) * STRIDE + column), d + to + c,
-                                         AGAIN ? norm.again + to + c : nullptr);
+                const float4 sum = *reinterpret_cast<const float4 *>(drain.of(from + n));
+                four.template add<AGAIN>(read[n], sum, to != ~0ull, d + to + c, AGAIN ? norm.again + to + c : nullptr);
             }
         }
         __syncthreads();
     }
     bool &last = *reinterpret_cast<bool *>(memory + NORM_BYTES<Tile::COLUMNS, SHARES>);
-    const float2 of_block = four.template of_block<Tile::COLUMNS, SHARES>(stage);
+    const float2 of_block = four.template of_block<Tile::COLUMNS, SHARES>(drain.stage);
     const u32 of = columns + threadIdx.x;
-    join_norm_sums(p, norm, group, (u64)group * per + of, of < per, of_block, partial, last);
+    join_norm_sums(p, norm, tile, group, (u64)group * per + of, of < per, of_block, partial, last);
 }

@@ -214,10 +214,11 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
                                                 T *__restrict__ result, unsigned char *memory, float *partial = nullptr,
                                                 float *moments = nullptr, const NormRead<T> &norm = {}) {
     Gather<DATA> g(p, blockIdx.z);
-    u64 first = (u64)blockIdx.x * Tile::ROWS;
+    TileNumber tile = tile_number();
+    u64 first = (u64)tile.row * Tile::ROWS;
     const bool some = first < g.rows; // classes of remainders differ in size
     if (!NORM && !some) return;
-    u32 columns = blockIdx.y * Tile::COLUMNS, per = DATA ? group_in(p) : group_out(p);
+    u32 columns = tile.column * Tile::COLUMNS, per = DATA ? group_in(p) : group_out(p);
     typename Tile::Sums sums = {};
     if (some) {
         if constexpr (!DATA) {
@@ -240,26 +241,28 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
             }
         }
     }
+    tile = tile_number_again();
+    first = (u64)tile.row * Tile::ROWS;
+    columns = tile.column * Tile::COLUMNS;
     u32 channels = DATA ? p.in_channels : p.out_channels;
     u64 *targets = reinterpret_cast<u64 *>(memory + EPILOGUE<Tile>);
     static_assert(EPILOGUE<Tile> % 8 == 0 && EPILOGUE<Tile> + 8 * Tile::ROWS <= Tile::BYTES, "a place for every row");
     for (int r = threadIdx.x; r < Tile::ROWS; r += Tile::THREADS)
         targets[r] = first + r < g.rows ? g.target(p, first + r) * channels + (u64)g.group * per : ~0ull;
     if constexpr (NORM) {
-        norm_sums<T, Tile, AGAIN>(p, norm, g.group, columns, per, sums, targets, result, partial, memory);
+        norm_sums<T, Tile, AGAIN>(p, norm, tile, g.group, columns, per, sums, targets, result, partial, memory);
         return;
     }
     const bool fours = per % 4 == 0;
     ChannelMoments<Tile> of_channels;
-    each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
+    auto write = [&](int row, int column, const float *v, auto &&of) {
         u64 to = targets[row];
         u32 c = columns + column;
         if (to == ~0ull || c >= per) return;
         Few<T, 4> out;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            out.v[i] = DATA ? from_acc<T>(v[i]) : finish(p, bias, g.group * per + min(c + i, per - 1), v[i]);
-        if (fours) *reinterpret_cast<Few<T, 4> *>(result + to + c) = out;
+        for (int i = 0; i < 4; ++i) out.v[i] = of(min(c + i, per - 1), v[i]);
+        if (fours) store_whole(result + to + c, out);
         else
             for (int i = 0; i < 4 && c + i < per; ++i) result[to + c + i] = out.v[i];
         if constexpr (MOMENTS) {
@@ -268,10 +271,18 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
             for (int i = 0; i < 4; ++i) stored[i] = to_acc(out.v[i]);
             of_channels.add(stored);
         }
-    });
+    };
+    if (DATA || (bias == nullptr && p.activation == ACTIVATION_NONE))
+        each_four<Tile, Tile::WIDTH == 64 ? 4 : 2>(sums, memory, [&](int row, int column, const float *v) {
+            write(row, column, v, [](u32, float sum) { return from_acc<T>(sum); });
+        });
+    else
+        each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
+            write(row, column, v, [&](u32 c, float sum) { return finish(p, bias, g.group * per + c, sum); });
+        });
     if constexpr (MOMENTS) {
         const u32 c = columns + threadIdx.x;
-        of_channels.put(g.rows, channels, (u64)g.group * per + c, c < per, partial, moments, memory);
+        of_channels.put(tile, g.rows, channels, (u64)g.group * per + c, c < per, partial, moments, memory);
     }
 }
 
@@ -293,7 +304,7 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
     }
     const u64 n = (u64)p.out_channels * columns;
     f32 *here = parts + part * n;
-    each_four<Tile>(sums, memory, [&](int row, int column, const float *v) {
+    each_four<Tile, 4>(sums, memory, [&](int row, int column, const float *v) {
         u32 c = first + row, at = left + column;
         if (c < per && at < columns)
             *reinterpret_cast<float4 *>(here + (u64)(group * per + c) * columns + at) =

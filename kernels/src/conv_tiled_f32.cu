@@ -64,7 +64,7 @@ template <typename Tile> struct TiledNorm {
                 for (int n = 0; n < AHEAD; ++n) {
                     const u64 to = targets[from + n];
                     const float(&v)[Tile::WIDE] = sums[from + n];
-                    if (inside && to != ~0ull) four.add(read[n], make_float4(v[j], v[j + 1], v[j + 2], v[j + 3]), d + to + c);
+                    four.add(read[n], make_float4(v[j], v[j + 1], v[j + 2], v[j + 3]), inside && to != ~0ull, d + to + c);
                 }
             }
             if (j > 0) __syncthreads();
@@ -72,7 +72,7 @@ template <typename Tile> struct TiledNorm {
             if (threadIdx.x / COLUMNS == j / 4) of_block = of_columns;
         }
         const u32 of = column + threadIdx.x;
-        join_norm_sums(p, norm, g.group, (u64)g.group * per + of, threadIdx.x < Tile::COLUMNS && of < per, of_block, partial, last);
+        join_norm_sums(p, norm, TileNumber{blockIdx.x, blockIdx.y}, g.group, (u64)g.group * per + of, threadIdx.x < Tile::COLUMNS && of < per, of_block, partial, last);
     }
 };
 

@@ -380,7 +380,7 @@ __device__ __forceinline__ void result_norm(const ConvParams &p, const f32 *__re
             for (int q = 0; q < 4; ++q) four.load(read[q], there(q) ? place(q) : base);
 #pragma unroll
             for (int q = 0; q < 4; ++q)
-                if (there(q)) four.add(read[q], out[q], d + place(q));
+                four.add(read[q], out[q], there(q), d + place(q));
         }
     const float2 of_block = four.of_block<MOMENT_COLUMNS, SHARES>(memory);
     const u32 channel = blockIdx.y * MOMENT_COLUMNS + threadIdx.x;

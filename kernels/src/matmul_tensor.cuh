@@ -11,11 +11,18 @@
 //           C, kept, slope_at and the partial sums begin at multiples of 16 bytes; A and B of `_any` anywhere.
 //           Only nt kernels for aligned rows take kept alone; only nn kernels take slope_at, and kept beside it, but for aligned rows
 //           not in the smallest tile.
-//           The largest tile has TensorTile128x256::BYTES of dynamic shared memory.
+//           The largest tile has ProductTile128x256::BYTES of dynamic shared memory.
 #pragma once
 
 #include "common/tensor_tile.cuh"
 #include "matmul.cuh"
+
+// The tiles; of 16-bit elements the largest has a stage more than a convolution's, which needs the registers for its gather, and than that
+// of tf32, which needs them to round.
+template <typename T> using ProductTile128x256 = TensorTile<2, 4, 64, 64, sizeof(T) == 2 ? 4 : 3>;
+template <typename T> using ProductTile128x128 = TensorTile128x128;
+template <typename T> using ProductTile128x64 = TensorTile128x64;
+template <typename T> using ProductTile64x64 = TensorTile64x64;
 
 // The copies of an operand with rows of any length, at any address.
 template <typename T, bool K_INNER, bool RIGHT, typename Tile>
@@ -81,6 +88,95 @@ struct AnyRows : OperandTile<T, K_INNER, RIGHT, Tile> {
     }
 };
 
+// The epilogue of a tile of a product whose rows are multiples of 4 elements: bias and activation, or the slope of one, as write_four has them.
+// What is read from memory is read for all rows of a step at once, a step ahead. `kept` gets f of slope_at if there is that.
+template <typename T, typename Tile, bool KEEP, bool SLOPE>
+__device__ __forceinline__ void write_tile(const MatmulParams &p, const Place &at, const T *__restrict__ bias,
+                                           const T *__restrict__ slope_at, T *__restrict__ kept, T *__restrict__ c,
+                                           float *__restrict__ parts, const typename Tile::Sums &sums,
+                                           unsigned char *memory) {
+    using Out = Drain<Tile>;
+    const Out drain(memory);
+    const u64 col = at.col + Out::column();
+    const bool inside = col < p.n, sloped = SLOPE && slope_at && !parts;
+    // Where the thread's columns begin in row 0 of the tile, and how many rows there are.
+    const u64 first = at.out + at.row * p.n + col;
+    const u64 rows = inside ? p.m - at.row : 0;
+    float b[4] = {};
+    if (bias && inside && !parts)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) b[e] = to_acc(bias[col + e]);
+    Few<T, 4> x[Out::EACH], next[Out::EACH];
+    auto read = [&](int i) {
+#pragma unroll
+        for (int n = 0; n < Out::EACH; ++n) {
+            const u64 row = Out::row(i, n);
+            next[n] = load_now(slope_at + (row < rows ? first + row * p.n : 0));
+        }
+    };
+    if (sloped) read(0);
+#pragma unroll 1
+    for (int i = 0; i < Tile::MS; ++i) {
+        drain.put(sums, i);
+        __syncthreads();
+        if constexpr (SLOPE) {
+            if (sloped) {
+#pragma unroll
+                for (int n = 0; n < Out::EACH; ++n) x[n] = next[n];
+                if (i + 1 < Tile::MS) read(i + 1);
+#pragma unroll 1
+                for (int n = 0; n < Out::EACH; ++n) {
+                    const float4 sum = *reinterpret_cast<const float4 *>(drain.of(n));
+                    float v[4] = {sum.x, sum.y, sum.z, sum.w}, f[4];
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        v[e] = to_acc(from_acc<T>(v[e]));
+                        f[e] = to_acc(x[0].v[e]);
+                    }
+                    activate_grads(p.activation, f, v);
+                    const u64 row = Out::row(i, n);
+                    if (row < rows) {
+                        store<4>(c + first + row * p.n, v);
+                        if (kept) store<4>(kept + first + row * p.n, f);
+                    }
+#pragma unroll
+                    for (int j = 0; j + 1 < Out::EACH; ++j) x[j] = x[j + 1];
+                }
+                __syncthreads();
+                continue;
+            }
+        }
+        if (parts) {
+#pragma unroll
+            for (int n = 0; n < Out::EACH; ++n) {
+                const u64 row = Out::row(i, n);
+                const float4 sum = *reinterpret_cast<const float4 *>(drain.of(n));
+                if (row < rows) *reinterpret_cast<float4 *>(parts + first + row * p.n) = sum;
+            }
+        } else if (p.activation == ACTIVATION_NONE) {
+#pragma unroll
+            for (int n = 0; n < Out::EACH; ++n) {
+                const u64 row = Out::row(i, n);
+                const float4 sum = *reinterpret_cast<const float4 *>(drain.of(n));
+                const float v[4] = {sum.x + b[0], sum.y + b[1], sum.z + b[2], sum.w + b[3]};
+                if (row < rows) store<4>(c + first + row * p.n, v);
+                if (KEEP && kept && row < rows) store<4>(kept + first + row * p.n, v);
+            }
+        } else {
+#pragma unroll 1
+            for (int n = 0; n < Out::EACH; ++n) {
+                const u64 row = Out::row(i, n);
+                const float4 sum = *reinterpret_cast<const float4 *>(drain.of(n));
+                float v[4] = {sum.x + b[0], sum.y + b[1], sum.z + b[2], sum.w + b[3]};
+                if (KEEP && kept && row < rows) store<4>(kept + first + row * p.n, v);
+                activate_sums<T>(p.activation, v);
+                if (row < rows) store<4>(c + first + row * p.n, v);
+            }
+        }
+        __syncthreads();
+    }
+}
+
 // `memory`: Tile::BYTES of shared memory, from a multiple of 1024 on. KEEP and SLOPE: whether the kernel has these epilogues.
 template <typename T, typename Tile, typename A, typename B, bool KEEP, bool SLOPE>
 __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restrict__ a, const T *__restrict__ b,
@@ -90,7 +186,8 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
     u64 number = block_number();
     if (number >= cut.blocks) return; // the whole block
     Place at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, number);
-    if (SLOPE && kept) write_values<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, at, norm, slope_at, kept);
+    // The epilogue writes what it has read for the slope.
+    if (SLOPE && kept && (norm.s || parts || p.n % 4 != 0)) write_values<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(p, at, norm, slope_at, kept);
     A from_a(a + batch_offset(p, p.a_batch, at.batch), lda, at.row, p.m, at.from);
     B from_b(b + batch_offset(p, p.b_batch, at.batch), ldb, at.col, p.n, at.from);
     typename Tile::Sums sums = {};
@@ -103,10 +200,13 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
         sums);
     __syncthreads();
     at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
-    each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
-        write_four(p, at, bias, c, parts, at.row + row, at.col + column, v, KEEP ? kept : nullptr,
-                   SLOPE ? slope_at : nullptr);
-    });
+    if (p.n % 4 == 0)
+        write_tile<T, Tile, KEEP, SLOPE>(p, at, bias, slope_at, SLOPE && norm.s ? nullptr : kept, c, parts, sums, memory);
+    else
+        each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+            write_four(p, at, bias, c, parts, at.row + row, at.col + column, v, KEEP ? kept : nullptr,
+                       SLOPE ? slope_at : nullptr);
+        });
     add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(
         p, cut, bias, c, parts, reinterpret_cast<float *>(memory), [](u32) {}, KEEP ? kept : nullptr,
         SLOPE ? slope_at : nullptr);
@@ -153,9 +253,12 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
     }
     __syncthreads();
     at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
-    each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
-        write_four(p, at, (const T *)nullptr, dw, parts, at.row + row, at.col + column, v);
-    });
+    if (p.n % 4 == 0)
+        write_tile<T, Tile, false, false>(p, at, (const T *)nullptr, (const T *)nullptr, (T *)nullptr, dw, parts, sums, memory);
+    else
+        each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+            write_four(p, at, (const T *)nullptr, dw, parts, at.row + row, at.col + column, v);
+        });
     add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(
         p, cut, (const T *)nullptr, dw, parts, reinterpret_cast<float *>(memory), [&](u32 turn) {
             if (at.col > 0) return;
@@ -172,22 +275,22 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
 
 // matmul_tensor_TILE_AB_dtype: n for an operand that is not transposed, t for one that is.
 #define MATMUL_TENSOR_KERNEL(tile, name, suffix, T, ta, tb, keep, slope, Rows, blocks, declare)                        \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+    extern "C" __global__ void __launch_bounds__(ProductTile##tile<T>::THREADS, blocks)                                 \
         matmul_tensor_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,              \
                                         const T *__restrict__ bias, T *__restrict__ kept,                              \
                                         const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,  \
                                         RowNorm norm, Cut cut) {                                                       \
-        using Tile = TensorTile##tile;                                                                                 \
+        using Tile = ProductTile##tile<T>;                                                                                \
         declare;                                                                                                       \
         tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>, keep, slope>(                              \
             p, a, b, bias, kept, slope_at, c, parts, norm, cut, ta ? p.m : p.k, tb ? p.k : p.n, memory);               \
     }
 #define LINEAR_WEIGHT_GRAD(tile, suffix, T, blocks, declare)                                                           \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
+    extern "C" __global__ void __launch_bounds__(ProductTile##tile<T>::THREADS, blocks)                                 \
         linear_weight_grad_##tile##_##suffix(MatmulParams p, const T *__restrict__ g, const T *__restrict__ x,         \
                                              T *__restrict__ dw, T *__restrict__ db, float *__restrict__ parts,        \
                                              float *__restrict__ bias_parts, Cut cut) {                                \
-        using Tile = TensorTile##tile;                                                                                 \
+        using Tile = ProductTile##tile<T>;                                                                                \
         declare;                                                                                                       \
         linear_weight_grad<T, Tile>(p, g, x, dw, db, parts, bias_parts, cut, memory);                                  \
     }

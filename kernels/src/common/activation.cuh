@@ -37,3 +37,27 @@ __device__ __forceinline__ float activate_grad(u32 code, float at, float g) {
     default: return g;
     }
 }
+
+#define ACTIVATION_OF_FOUR_CASE(code)                                                                                  \
+    case ACTIVATION_##code:                                                                                            \
+        _Pragma("unroll") for (int i = 0; i < 4; ++i)                                                                  \
+            x[i] = value<UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x[i])) : x[i], 0.0f, 0.0f);     \
+        break;
+
+// activate_sum of four, whose work overlaps.
+template <typename T> __device__ __forceinline__ void activate_sums(u32 code, float (&x)[4]) {
+    switch (code) { ACTIVATION_CODES(ACTIVATION_OF_FOUR_CASE) }
+}
+
+#define ACTIVATION_GRAD_OF_FOUR_CASE(code)                                                                             \
+    case ACTIVATION_##code:                                                                                            \
+        _Pragma("unroll") for (int i = 0; i < 4; ++i) {                                                                \
+            g[i] = slope<UNARY_##code>(at[i], at[i], g[i], 0.0f, 0.0f);                                                \
+            at[i] = value<UNARY_##code>(at[i], 0.0f, 0.0f);                                                            \
+        }                                                                                                              \
+        break;
+
+// activate_grad of four, and f of `at` in its place, which shares much of it.
+__device__ __forceinline__ void activate_grads(u32 code, float (&at)[4], float (&g)[4]) {
+    switch (code) { ACTIVATION_CODES(ACTIVATION_GRAD_OF_FOUR_CASE) }
+}

@@ -3,8 +3,8 @@
 //
 // A block computes ROWS × COLUMNS results in steps of 64 bytes along k (32 elements of 16 bits, 16 of tf32), a warp
 // HEIGHT × WIDTH of them. The larger a warp's part, the fewer fragments it loads for a product: 64 × 64 results are 32
-// products of 8 loads. Operands travel from global to shared memory by cp.async, two steps ahead of the products, in a
-// ring of three stages; from there to registers by ldmatrix.
+// products of 8 loads. Operands travel from global to shared memory by cp.async, two or more steps ahead of the products, in a
+// ring of stages; from there to registers by ldmatrix.
 //
 // A stage of an operand is a table of 16-byte chunks, laid out as the operand lies in memory, so that no thread ever
 // transposes by hand:
@@ -18,11 +18,11 @@
 #include "vector.cuh"
 
 // DOWN × ACROSS warps of HEIGHT × WIDTH results each.
-template <int DOWN_, int ACROSS_, int HEIGHT_, int WIDTH_> struct TensorTile {
+template <int DOWN_, int ACROSS_, int HEIGHT_, int WIDTH_, int STAGES_ = 3> struct TensorTile {
     static constexpr int DOWN = DOWN_, ACROSS = ACROSS_, THREADS = DOWN * ACROSS * 32;
     static constexpr int HEIGHT = HEIGHT_, WIDTH = WIDTH_, MS = HEIGHT / 16, NS = WIDTH / 16; // of a warp; its fragments
     static constexpr int ROWS = DOWN * HEIGHT, COLUMNS = ACROSS * WIDTH;
-    static constexpr int STAGES = 3, STAGE = (ROWS + COLUMNS) * 64, BYTES = STAGES * STAGE; // shared memory of both operands
+    static constexpr int STAGES = STAGES_, STAGE = (ROWS + COLUMNS) * 64, BYTES = STAGES * STAGE; // shared memory of both operands
 
     using Sums = float[MS][2 * NS][4]; // fragments of C (common/mma.cuh)
 
@@ -158,6 +158,9 @@ template <typename Tile> using RowSums = float[Tile::MS][4];
 // sums += A·B over `left` elements along k; with ROWS, also rows += A·1. `copy(stage, count)` queues this thread's chunks of the next stage, of which
 // `count` elements along k exist: A's from that address on, B's from A::BYTES after it. `memory` is Tile::BYTES of shared
 // memory, from a multiple of 1024 on; after one more __syncthreads() it is free again.
+//
+// A tile of four stages is alone on its multiprocessor, where no other block has work while this one waits: fragments are then loaded a step
+// before they are multiplied, from the next stage too.
 template <typename T, typename A, typename B, typename Tile, bool ROWS = false, typename Copy>
 __device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums,
                                                RowSums<Tile> *rows = nullptr) {
@@ -167,61 +170,129 @@ __device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy
         if (left > 0) copy(stage, (int)min(left, (i64)DEPTH));
         cp_async_commit();
     };
+    auto load_b = [&](u32 (&b)[Tile::NS][4], u32 stage, int step) {
+#pragma unroll
+        for (int j = 0; j < Tile::NS; ++j) B::fragment(b[j], stage + lane_b, j, step);
+    };
+    auto multiply = [&](int i, const u32 (&a)[4], const u32 (&b)[Tile::NS][4]) {
+        if constexpr (ROWS) mma_step<T>((*rows)[i], a, {ONES<T>, ONES<T>});
+#pragma unroll
+        for (int j = 0; j < Tile::NS; ++j) {
+            mma_step<T>(sums[i][2 * j], a, {b[j][0], b[j][1]});
+            mma_step<T>(sums[i][2 * j + 1], a, {b[j][2], b[j][3]});
+        }
+    };
 #pragma unroll 1
     for (int s = 0; s < AHEAD; ++s) queue(memory + s * Tile::STAGE, left - s * DEPTH);
     u32 now = memory, next = memory + AHEAD * Tile::STAGE;
-    for (; left > 0; left -= DEPTH) {
+    auto after = [&](u32 stage) { return stage == memory + AHEAD * Tile::STAGE ? memory : stage + Tile::STAGE; };
+    if constexpr (AHEAD > 2) {
+        u32 a[2][Tile::MS][4], b[2][Tile::NS][4];
+        auto load = [&](int to, u32 stage, int step) {
+            load_b(b[to], stage, step);
+#pragma unroll
+            for (int i = 0; i < Tile::MS; ++i) A::fragment(a[to][i], stage + lane_a, i, step);
+        };
+        auto multiply_all = [&](int of) {
+#pragma unroll
+            for (int i = 0; i < Tile::MS; ++i) multiply(i, a[of][i], b[of]);
+        };
+        if (left <= 0) return;
         cp_async_wait<AHEAD - 1>();
         __syncthreads();
-        queue(next, left - AHEAD * DEPTH);
+        load(0, now, 0);
+        for (;;) {
+            load(1, now, 1);
+            multiply_all(0);
+            left -= DEPTH;
+            if (left > 0) {
+                cp_async_wait<AHEAD - 2>();
+                __syncthreads();
+                queue(next, left - (AHEAD - 1) * DEPTH);
+                next = now;
+                now = after(now);
+                load(0, now, 0);
+            }
+            multiply_all(1);
+            if (left <= 0) return;
+        }
+    } else {
+        for (; left > 0; left -= DEPTH) {
+            cp_async_wait<AHEAD - 1>();
+            __syncthreads();
+            queue(next, left - AHEAD * DEPTH);
 #pragma unroll
-        for (int step = 0; step < 2; ++step) {
-            u32 b[Tile::NS][4];
+            for (int step = 0; step < 2; ++step) {
+                u32 b[Tile::NS][4];
+                load_b(b, now, step);
 #pragma unroll
-            for (int j = 0; j < Tile::NS; ++j) B::fragment(b[j], now + lane_b, j, step);
-#pragma unroll
-            for (int i = 0; i < Tile::MS; ++i) {
-                u32 a[4];
-                A::fragment(a, now + lane_a, i, step);
-                if constexpr (ROWS) mma_step<T>((*rows)[i], a, {ONES<T>, ONES<T>});
-#pragma unroll
-                for (int j = 0; j < Tile::NS; ++j) {
-                    mma_step<T>(sums[i][2 * j], a, {b[j][0], b[j][1]});
-                    mma_step<T>(sums[i][2 * j + 1], a, {b[j][2], b[j][3]});
+                for (int i = 0; i < Tile::MS; ++i) {
+                    u32 a[4];
+                    A::fragment(a, now + lane_a, i, step);
+                    multiply(i, a, b);
                 }
             }
+            next = now;
+            now = after(now);
         }
-        next = now;
-        now = now == memory + AHEAD * Tile::STAGE ? memory : now + Tile::STAGE;
     }
 }
 
-// Calls f(row, column, v) for every four neighbouring results v[0..4] of the tile, counted within it; 16 bytes of f32
-// each, which the callee may change. The results pass through shared memory, 16 rows of every warp at once, so that
-// neighbouring threads have neighbouring columns, whatever layout the sums had in registers, and what is done with them is
-// in the code once. `stage` is what `tensor_product` had, after a __syncthreads(); EPILOGUE bytes of it are used.
+// The bytes of shared memory that 16 rows of every warp take on their way out.
 template <typename Tile> constexpr int EPILOGUE = 16 * Tile::DOWN * (Tile::COLUMNS + 8) * 4;
 
-template <typename Tile, typename F>
-__device__ __forceinline__ void each_four(const typename Tile::Sums &sums, unsigned char *memory, F &&f) {
-    constexpr int STRIDE = Tile::COLUMNS + 8, FOURS = Tile::COLUMNS / 4, HEIGHT = 16 * Tile::DOWN;
+// The results of a block on their way out: through shared memory, 16 rows of every warp at once, so that neighbouring threads have neighbouring
+// columns, whatever layout the sums had in registers. A thread has the same four columns in all its rows. `memory` is what `tensor_product`
+// had, after a __syncthreads(); EPILOGUE bytes of it are used.
+template <typename Tile> struct Drain {
+    static constexpr int STRIDE = Tile::COLUMNS + 8, FOURS = Tile::COLUMNS / 4, HEIGHT = 16 * Tile::DOWN;
+    static constexpr int APART = Tile::THREADS / FOURS, EACH = HEIGHT / APART; // rows between two of a thread, and how many of 16 it has
+    static_assert(Tile::THREADS % FOURS == 0 && HEIGHT % APART == 0, "a thread keeps its columns");
     static_assert(EPILOGUE<Tile> <= Tile::BYTES, "16 rows of every warp fit");
-    float *stage = reinterpret_cast<float *>(memory);
-    int lane = threadIdx.x % 32, warp_row = Tile::row() / Tile::HEIGHT;
+
+    float *stage;
+
+    __device__ __forceinline__ explicit Drain(unsigned char *memory) : stage(reinterpret_cast<float *>(memory)) {}
+
+    // The thread's first column, counted in the tile.
+    static __device__ __forceinline__ int column() { return (int)threadIdx.x % FOURS * 4; }
+    // Its row n of the `i`th 16 of every warp, counted in the tile.
+    static __device__ __forceinline__ int row(int i, int n) {
+        const int r = (int)threadIdx.x / FOURS + n * APART;
+        return r / 16 * Tile::HEIGHT + 16 * i + r % 16;
+    }
+    // Its sums there.
+    __device__ __forceinline__ float *of(int n) const {
+        return stage + ((int)threadIdx.x / FOURS + n * APART) * STRIDE + column();
+    }
+    // Puts the `i`th 16 rows of every warp into shared memory: i is the same in all threads, and no constant.
+    __device__ __forceinline__ void put(const typename Tile::Sums &sums, int i) const {
+        const int lane = threadIdx.x % 32;
+        float *first = stage + (Tile::row() / Tile::HEIGHT * 16 + lane / 4) * STRIDE + Tile::column() + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < Tile::MS; ++i) {
+        for (int m = 0; m < Tile::MS; ++m) {
+            if (m != i) continue;
 #pragma unroll
-        for (int j = 0; j < 2 * Tile::NS; ++j) {
-            float *to = stage + (warp_row * 16 + lane / 4) * STRIDE + Tile::column() + 8 * j + lane % 4 * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(sums[i][j][0], sums[i][j][1]);
-            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[i][j][2], sums[i][j][3]);
+            for (int j = 0; j < 2 * Tile::NS; ++j) {
+                float *to = first + 8 * j;
+                *reinterpret_cast<float2 *>(to) = make_float2(sums[m][j][0], sums[m][j][1]);
+                *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[m][j][2], sums[m][j][3]);
+            }
         }
-        __syncthreads();
+    }
+};
+
+// Calls f(row, column, v) for every four neighbouring results v[0..4] of the tile, counted within it; 16 bytes of f32 each, which the callee may
+// change. What is done with them is in the code UNROLL times.
+template <typename Tile, int UNROLL = 1, typename F>
+__device__ __forceinline__ void each_four(const typename Tile::Sums &sums, unsigned char *memory, F &&f) {
+    const Drain<Tile> drain(memory);
 #pragma unroll 1
-        for (int at = threadIdx.x; at < HEIGHT * FOURS; at += Tile::THREADS) {
-            int r = at / FOURS, column = at % FOURS * 4;
-            f(r / 16 * Tile::HEIGHT + 16 * i + r % 16, column, stage + r * STRIDE + column);
-        }
+    for (int i = 0; i < Tile::MS; ++i) {
+        drain.put(sums, i);
+        __syncthreads();
+#pragma unroll UNROLL
+        for (int n = 0; n < Drain<Tile>::EACH; ++n) f(drain.row(i, n), drain.column(), drain.of(n));
         __syncthreads();
     }
 }

@@ -41,6 +41,34 @@ template <typename X> __device__ __forceinline__ void store_whole(void *p, const
     WordOf<sizeof(X)>::store(p, word);
 }
 
+// A load that stays where it is written: the compiler would move others to where their values are used, one behind the other. Of
+// memory that the kernel does not write.
+template <int BYTES> struct LoadOf;
+template <> struct LoadOf<8> {
+    static __device__ __forceinline__ uint2 load(const void *p) {
+        uint2 w;
+        asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "l"(__cvta_generic_to_global(p)));
+        return w;
+    }
+};
+template <> struct LoadOf<16> {
+    static __device__ __forceinline__ uint4 load(const void *p) {
+        uint4 w;
+        asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                     : "l"(__cvta_generic_to_global(p)));
+        return w;
+    }
+};
+
+// Four elements of memory that the kernel does not write, whose load stays where it is written.
+template <typename T> __device__ __forceinline__ Few<T, 4> load_now(const T *p) {
+    auto word = LoadOf<4 * sizeof(T)>::load(p);
+    Few<T, 4> few;
+    memcpy(&few, &word, sizeof few);
+    return few;
+}
+
 // Elements of T that one access moves when V are wanted.
 template <typename T, int V> constexpr int ACCESS = V < LANES<T> ? V : LANES<T>;
 

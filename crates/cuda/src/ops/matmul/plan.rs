@@ -107,8 +107,8 @@ impl Algorithm {
     /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
     pub(super) fn dynamic_shared(self) -> u32 {
         match self {
-            // Three stages of 64 bytes for each row and column of the tile (`TensorTile::BYTES`).
-            Algorithm::Tensor128x256 => 3 * 64 * (128 + 256),
+            // Four stages of 64 bytes for each row and column of the tile (`ProductTile128x256::BYTES`).
+            Algorithm::Tensor128x256 => 4 * 64 * (128 + 256),
             _ => 0,
         }
     }
