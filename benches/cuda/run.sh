@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs everything that a machine with an NVIDIA GPU can show, and writes it to a folder.
 #
-#   ./run.sh                    all of it: conformance, sanitizer, benches beside PyTorch, a training run
+#   ./run.sh                    all of it: conformance, sanitizer, benches and whole nets beside PyTorch, a training run
 #   ./run.sh --quick            fewer and shorter samples, no sanitizer
 #   ./run.sh --out FOLDER       where the results go (default: results)
 #   ./run.sh --filter WORD      benches with WORD in their id, such as gemm/f32 or sum/; may be given again
 #   ./run.sh --max-flops N      no bench of more floating-point operations (Kiln's; PyTorch's are chosen by --filter)
 #   ./run.sh --max-bytes N      no bench that moves more bytes (Kiln's)
+#   ./run.sh --compile          measure nets with torch.compile too, which takes up to a minute a net
 #   ./run.sh --cases N          at most N cases of each property of the conformance tests
 #   ./run.sh --train 'WORDS'    options of `kiln train mnist-cnn --device cuda`, such as '--max-steps 100'
-#   ./run.sh conformance bench  some of it: devices device conformance sanitizer bench train
+#   ./run.sh conformance bench  some of it: devices device conformance sanitizer bench nets train
 #
 # Needs an NVIDIA driver; compute-sanitizer and a Python with PyTorch are used where they are. KILN_CUDA_DRIVER names
 # another driver: with the emulated one, `--quick --cases 2 --max-flops 1000000 --max-bytes 1000000 --train '--synthetic 40'`
@@ -17,8 +18,8 @@
 # 2 when the command line is wrong; summary.json says which part was not, and why one was left out.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-known="devices device conformance sanitizer bench train"
-out=results quick=() filters=() limits=() train=() parts=() status=0
+known="devices device conformance sanitizer bench nets train"
+out=results quick=() compile=() filters=() limits=() train=() parts=() status=0
 wrong() { echo "run.sh: $1; see --help" >&2 && exit 2; }
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -26,6 +27,7 @@ while [ $# -gt 0 ]; do
     esac
     case "$1" in
     --quick) quick=(--quick) ;;
+    --compile) compile=(--compile) ;;
     --out) out="$2" && shift ;;
     --filter) filters+=("$2") && shift ;;
     --max-flops | --max-bytes) limits+=("$1" "$2") && shift ;;
@@ -107,19 +109,62 @@ if wants sanitizer; then
         skip sanitizer "compute-sanitizer is not on PATH"
     fi
 fi
+# peer NAME FILE SCRIPT…: measures PyTorch with one of the scripts, or notes why not.
+peer() {
+    local name="$1" file="$2" why
+    shift 2
+    if why="$(sees_gpu)"; then
+        part "$name" "$file" "$python" "$here/peers/$@" "${quick[@]}" "${filters[@]}"
+    else
+        why="${why##*$'\n'}"
+        skip "$name" "$why"
+        echo "{ \"peer\": \"torch\", \"skipped\": $(quoted "$why") }" >"$out/$file"
+    fi
+}
+
+# Trains whole nets for two epochs of made-up samples, and prints the time of a step in the second, data and all.
+nets() {
+    local net precision batch samples id folder rate filter chosen
+    while read -r net precision batch samples; do
+        id="train/$precision/$net-b$batch" chosen=$((${#filters[@]} == 0))
+        for filter in "${filters[@]}"; do [[ "/$id" == *[/-]"$filter"* ]] && chosen=1; done
+        [ $chosen -eq 1 ] || continue
+        folder="$out/nets/$net-$precision"
+        rm -rf "$folder"
+        "$here/bin/kiln" train "$net" --device cuda --plain --epochs 2 --batch "$batch" --precision "$precision" \
+            --synthetic "$samples" --out "$folder" >>"$out/nets.txt" 2>&1 || return 1
+        rate="$(sed -n '2s/.*"samples_per_second":\([0-9.e+]*\).*/\1/p' "$folder/history.jsonl")"
+        awk -v id="$id" -v batch="$batch" -v rate="$rate" \
+            'BEGIN { printf "{\"id\":\"%s\",\"variant\":\"kiln train\",\"seconds\":%.9f,\"images\":%d}\n", id, batch / rate, batch }'
+        rm -f "$folder"/*.safetensors
+    done <<'END'
+lenet f32 4 40000
+mnist-cnn f32 128 128000
+vgg11 f32 128 12800
+vgg11 bf16 128 12800
+resnet18 f32 128 12800
+resnet18 tf32 128 12800
+resnet18 bf16 128 12800
+resnet50 bf16 256 5120
+bert-base bf16 32 640
+gpt2 bf16 64 640
+END
+}
+
 if wants bench; then
     # The log of launches gives each line its modelled time.
     KILN_LAUNCH_LOG="$out/launches.jsonl" \
         part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}" "${limits[@]}" "${filters[@]}"
-    if why="$(sees_gpu)"; then
-        part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}" "${filters[@]}"
-    else
-        why="${why##*$'\n'}"
-        skip bench-torch "$why"
-        echo "{ \"peer\": \"torch\", \"skipped\": $(quoted "$why") }" >"$out/torch.jsonl"
-    fi
+    peer bench-torch torch.jsonl torch_cuda.py
     part report report.txt "$here/bin/kiln-cuda-bench" report "$out/kiln.jsonl" "$out/torch.jsonl" \
         --out "$out/results.json" --date "$(date -u +%F)"
+fi
+if wants nets; then
+    : >"$out/nets.txt"
+    part nets-kiln nets-kiln.jsonl nets
+    peer nets-torch nets-torch.jsonl torch_cuda_nets.py "${compile[@]}"
+    part nets-report nets-report.txt "$here/bin/kiln-cuda-bench" report "$out/nets-kiln.jsonl" "$out/nets-torch.jsonl" \
+        --out "$out/nets.json" --date "$(date -u +%F)"
 fi
 wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda "${train[@]}" \
     --out "$out/mnist-cnn-$(date -u +%Y%m%d-%H%M%S)"

@@ -69,9 +69,10 @@ const PROGRAMS: [Program; 6] = [
 ];
 
 /// The scripts, by their paths in the workspace and in the folder: run.sh, the scripts that it starts, and their imports.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("benches/cuda/run.sh", "run.sh"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
+    ("benches/peers/torch_cuda_nets.py", "peers/torch_cuda_nets.py"),
     ("benches/peers/torch_nets.py", "peers/torch_nets.py"),
     ("benches/peers/worker.py", "peers/worker.py"),
 ];
@@ -196,8 +197,11 @@ mod tests {
             }
         }
         found.sort();
-        assert_eq!(found, ["torch_nets", "worker"]);
+        assert_eq!(found, ["torch_cuda", "torch_nets", "torch_nets", "worker"]);
         let run = read(SCRIPTS[0].0);
-        assert!(run.contains("$here/peers/torch_cuda.py"));
+        assert!(run.contains("$here/peers/$@"));
+        for script in ["torch_cuda.py", "torch_cuda_nets.py"] {
+            assert!(run.contains(&format!(" {script}")), "run.sh does not start {script}");
+        }
     }
 }
