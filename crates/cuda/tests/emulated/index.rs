@@ -7,6 +7,9 @@ use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{DType, Error, Result, Runtime, Shape};
 use kiln_cuda::{Cuda, CudaBuffer};
 
+/// The fewest entries of which those of the same index are summed first (`index_add.cu`).
+const SUMMED: usize = 512;
+
 /// Small whole numbers, which every dtype holds.
 fn counts(n: usize, salt: u64) -> Vec<f64> {
     mixed(n, salt).iter().map(|v| (v * 60.0 + 120.0).round()).collect()
@@ -177,7 +180,7 @@ fn adding_by_index() {
         (0, 3, 4, 2),
         (2, 3, 4, 0),
     ];
-    let edges = EDGES.into_iter().flat_map(|n| [(1, 5, 1, n), (1, 3, n, 2)]);
+    let edges = EDGES.into_iter().flat_map(|n| [(1, 5, 1, n.min(SUMMED - 1)), (1, 3, n, 2)]);
     for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let n = outer * count * inner;
@@ -205,12 +208,13 @@ fn adding_sums_by_index() {
     let cuda = cuda();
     let shapes = [
         (1, 9000, 1, 600),
-        (2, 5, 3, 512),
+        (2, 5, 3, SUMMED),
         (1, 40, 300, 1030),
         (1, 13, 257, 770),
-        (2, 700, 129, 513),
+        (2, 700, 129, SUMMED + 1),
     ];
-    for (outer, size, inner, count) in shapes {
+    let edges = EDGES.into_iter().map(|n| (1, 5, 1, n.max(SUMMED)));
+    for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let x: Vec<f64> = mixed(outer * count * inner, 1).iter().map(|v| v * 1.37).collect();
         let y: Vec<f64> = mixed(outer * size * inner, 2).iter().map(|v| v * 3.1).collect();
