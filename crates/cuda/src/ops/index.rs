@@ -178,7 +178,11 @@ impl Cuda {
             Arg::value(&columns),
             self.fault(),
         ];
-        self.launch(instance(&add::INDEX_SUM_OWNERS, x.dtype()), blocks("index_add", owners)?, &args)
+        self.launch(
+            instance(&add::INDEX_SUM_OWNERS, x.dtype()),
+            blocks("index_add", owners)?,
+            &args,
+        )
     }
 
     /// Adds by heads or by owners; `index_add.cu` says what each costs.

@@ -180,7 +180,9 @@ fn adding_by_index() {
         (0, 3, 4, 2),
         (2, 3, 4, 0),
     ];
-    let edges = EDGES.into_iter().flat_map(|n| [(1, 5, 1, n.min(SUMMED - 1)), (1, 3, n, 2)]);
+    let edges = EDGES
+        .into_iter()
+        .flat_map(|n| [(1, 5, 1, n.min(SUMMED - 1)), (1, 3, n, 2)]);
     for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let n = outer * count * inner;
@@ -227,7 +229,8 @@ fn adding_sums_by_index() {
             let got = out(&cuda, &[&sum]);
             let (x, mut want) = (before[0].numbers(), before[1].numbers());
             for o in 0..outer {
-                for (i, (first, chunk)) in (0..inner).flat_map(|i| places.chunks(256).enumerate().map(move |c| (i, c))) {
+                for (i, (first, chunk)) in (0..inner).flat_map(|i| places.chunks(256).enumerate().map(move |c| (i, c)))
+                {
                     let mut sums = std::collections::BTreeMap::<i32, f32>::new();
                     for (j, &at) in chunk.iter().enumerate() {
                         let value = x[(o * count + 256 * first + j) * inner + i] as f32;
