@@ -162,7 +162,8 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
             };
             pairs.map(each).collect()
         };
-        // Approximations with both steps must agree; if not, the function has a kink nearby, and the element is skipped.
+        // Approximations with both steps must agree to a hundredth, which they do at a kink by rare chance alone; if not, the function has a
+        // kink nearby, and the element is skipped.
         let steps = [SECOND_STEP, SECOND_STEP / 2.0];
         let mut ends = steps.map(|step| [moved(step), moved(-step)]);
         let (found, first) = second(backend, case, &inputs, DType::F32)?;
@@ -197,7 +198,7 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
                 };
                 let [whole, half] = [0, 1].map(&mut at);
                 let apart = (whole.0 - half.0).abs();
-                if apart <= 0.1 * whole.0.abs().max(1.0) {
+                if apart <= 0.01 * whole.0.abs().max(1.0) {
                     smooth.push(*got);
                     want.push(half.0);
                     bounds.push(apart + half.2);
