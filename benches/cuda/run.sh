@@ -135,7 +135,7 @@ nets() {
             --synthetic "$samples" --out "$folder" >>"$out/nets.txt" 2>&1 || return 1
         rate="$(sed -n '2s/.*"samples_per_second":\([0-9.e+]*\).*/\1/p' "$folder/history.jsonl")"
         awk -v id="$id" -v batch="$batch" -v rate="$rate" \
-            'BEGIN { printf "{\"id\":\"%s\",\"variant\":\"kiln train\",\"seconds\":%.9f,\"images\":%d}\n", id, batch / rate, batch }'
+            'BEGIN { printf "{\"id\":\"%s\",\"variant\":\"kiln train\",\"seconds\":%.9f,\"images\":%d}\n", id, batch / rate, batch }' || return 1
         rm -f "$folder"/*.safetensors
     done <<'END'
 lenet f32 4 40000

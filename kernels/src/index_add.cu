@@ -24,7 +24,7 @@
 //           scatter_owners, index_owners: 256 threads, grid = outer·ceil(size/(32·G))·ceil(inner/S), columns fastest;
 //           `columns` is S.
 //           index_sums: 256 threads, grid = outer·ceil(count/256)·ceil(inner/S), columns fastest. first [count] gets the
-//           index of each sum, and SUMMED where an entry is in another's; sums [outer, count, inner] in f32.
+//           index of each sum, and NO_INDEX where an entry is in another's; sums [outer, count, inner] in f32.
 #include "common/index.cuh"
 #include "common/warp.cuh"
 
@@ -119,7 +119,7 @@ __device__ __forceinline__ void scatter_owners(const IndexParams &p, const T *__
 }
 
 // In the place of an index whose entry is part of an earlier sum, or was reported.
-constexpr i32 SUMMED = -0x7fffffff - 1;
+constexpr i32 NO_INDEX = -0x7fffffff - 1;
 
 template <typename T>
 __device__ __forceinline__ void index_sums(const IndexParams &p, const T *__restrict__ x, const i32 *__restrict__ index,
@@ -137,7 +137,7 @@ __device__ __forceinline__ void index_sums(const IndexParams &p, const T *__rest
     const i32 at = t < count ? index[j] : 0;
     const bool there = t < count && inside(p, at);
     if (t < count && !there && tells) report(fault, FAULT_INDEX_ADD, at, j, p.size);
-    named[t] = there ? at : SUMMED;
+    named[t] = there ? at : NO_INDEX;
     __syncthreads();
     u32 head = t;
     for (u32 u = t; u-- > 0;)
@@ -147,7 +147,7 @@ __device__ __forceinline__ void index_sums(const IndexParams &p, const T *__rest
     u32 rank = 0;
     for (u32 u = 0; u < THREADS; ++u) rank += heads[u] < heads[t] || (heads[u] == heads[t] && u < t);
     order[rank] = heads[t] << 8 | t;
-    if (tells && t < count) first[j] = there && head == t ? at : SUMMED;
+    if (tells && t < count) first[j] = there && head == t ? at : NO_INDEX;
     const u32 all = __syncthreads_count(there);
     const u32 groups = THREADS / columns, group = t / columns;
     const u64 column = tile * columns + t % columns;

@@ -106,18 +106,8 @@ fn gpt2_equals_that_of_transformers() {
 #[test]
 fn bert_equals_that_of_transformers() {
     let golden = Golden::read();
-    let config = BertConfig {
-        vocabulary: 17,
-        context: 8,
-        types: 2,
-        layers: 2,
-        heads: 2,
-        width: 6,
-        hidden: 10,
-        dropout: 0.1,
-    };
     let others = ["cls.predictions.decoder", "cls.seq_relationship"];
-    let net: Bert<Cpu> = golden.load("bert", &others, |init| Bert::new(init, config));
+    let net: Bert<Cpu> = golden.load("bert", &others, |init| Bert::new(init, SMALL));
     let ids = golden.int("bert-ids");
     let positions: Vec<i32> = (0..12).collect();
     let positions = Indices::from_slice(&Cpu::poisoned(), &positions, &[12]).unwrap();
@@ -141,8 +131,8 @@ fn bert_equals_that_of_transformers() {
     );
 }
 
-/// A small BERT for three classes or tags.
-const HEADS: BertConfig = BertConfig {
+/// A small BERT.
+const SMALL: BertConfig = BertConfig {
     vocabulary: 17,
     context: 8,
     types: 2,
@@ -166,11 +156,11 @@ fn of_head(golden: &Golden, name: &str, net: &dyn Module<Cpu>, y: &Tensor<Cpu>, 
 fn heads_of_bert_equal_those_of_transformers_on_padded_sequences() {
     let golden = Golden::of(include_bytes!("golden/bert_heads.safetensors"));
     let (ids, mask) = (golden.int("ids"), golden.int("mask"));
-    let net: BertClassifier<Cpu> = golden.load("classifier", &[], |init| BertClassifier::new(init, HEADS, 3));
+    let net: BertClassifier<Cpu> = golden.load("classifier", &[], |init| BertClassifier::new(init, SMALL, 3));
     let y = net.forward(&ids, &mask).unwrap();
     let classes = Indices::from_slice(&Cpu::poisoned(), &[2, 0, 1], &[3]).unwrap();
     of_head(&golden, "classifier", &net, &y, &y.cross_entropy(&classes).unwrap());
-    let net: BertTagger<Cpu> = golden.load("tagger", &[], |init| BertTagger::new(init, HEADS, 3));
+    let net: BertTagger<Cpu> = golden.load("tagger", &[], |init| BertTagger::new(init, SMALL, 3));
     let y = net.forward(&ids, &mask).unwrap();
     of_head(
         &golden,
@@ -179,7 +169,7 @@ fn heads_of_bert_equal_those_of_transformers_on_padded_sequences() {
         &y,
         &y.cross_entropy(&golden.int("tags")).unwrap(),
     );
-    let net: BertReader<Cpu> = golden.load("reader", &[], |init| BertReader::new(init, HEADS));
+    let net: BertReader<Cpu> = golden.load("reader", &[], |init| BertReader::new(init, SMALL));
     let y = net.forward(&ids, &golden.int("types"), &mask).unwrap();
     let loss = BertReader::loss(&y, &golden.int("starts"), &golden.int("ends")).unwrap();
     of_head(&golden, "reader", &net, &y, &loss);

@@ -182,7 +182,7 @@ fn files(path: &Path) -> Result<Files> {
     }
 }
 
-/// What is trained on, where there is any, and what is held back.
+/// The sentences to train on, where there are any, and those held back.
 struct Parts {
     tokens: Arc<Tokens>,
     train: Option<EncodedTexts>,

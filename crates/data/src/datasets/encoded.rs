@@ -43,7 +43,7 @@ pub(super) struct Encoded {
     pub(super) ids: Vec<i32>,
     /// Its class.
     pub(super) label: i32,
-    /// What is to be said about its tokens, where there is more than a class.
+    /// Labels of its tokens, in place of a class of the whole text.
     pub(super) targets: Vec<f32>,
 }
 

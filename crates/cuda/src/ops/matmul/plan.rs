@@ -107,7 +107,7 @@ impl Algorithm {
     /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
     pub(super) fn dynamic_shared(self) -> u32 {
         match self {
-            // Four stages of 64 bytes for each row and column of the tile (`ProductTile128x256::BYTES`).
+            // Four stages of 64 bytes for each row and column of the tile (`ProductTile128x256::BYTES`), of which tf32 uses three.
             Algorithm::Tensor128x256 => 4 * 64 * (128 + 256),
             _ => 0,
         }
