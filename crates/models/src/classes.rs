@@ -1,7 +1,7 @@
 //! The task of networks that tell classes of images apart.
 
 use crate::task::{self, Views};
-use crate::{Form, Shown};
+use crate::{Card, Form, Input, OutputKind, Recipe, Shown};
 use kiln_core::{Backend, Result};
 use kiln_data::{Labelled, LabelledOn};
 use kiln_nn::{Layer, trace};
@@ -20,6 +20,31 @@ pub(crate) const MONITOR: (&str, bool) = ("accuracy", true);
 
 /// A network from images `[N, H, W, C]` to logits `[N, classes]`, trained on labelled images.
 pub(crate) type Task<B> = task::Task<B, Box<dyn Layer<B>>, Labelled>;
+
+/// A row of the table of models for one size of a family of networks, whose `task` builds it.
+pub(crate) struct Row<C> {
+    pub(crate) card: Card,
+    pub(crate) config: C,
+}
+
+/// The card of a network that tells so many classes of images of this shape apart.
+pub(crate) const fn card(
+    description: &'static str,
+    shape: &'static [usize; 3],
+    classes: usize,
+    parameters: usize,
+    recipe: Recipe,
+) -> Card {
+    Card {
+        description,
+        input: Input::images(shape),
+        output: OutputKind::Classes(classes),
+        values: VALUES,
+        monitor: MONITOR,
+        parameters,
+        recipe,
+    }
+}
 
 /// The cross-entropy of the logits with the labels; accuracies read both.
 #[allow(clippy::borrowed_box, reason = "the network is a box")]

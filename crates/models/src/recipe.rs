@@ -128,6 +128,27 @@ impl Recipe {
             ..Recipe::CLASSES
         }
     }
+
+    /// The usual recipe of large networks on ImageNet, at this learning rate and weight decay: SGD with momentum, a tenth of the rate after
+    /// each third, crops and flips. Images are scaled to the input before they are cropped.
+    pub(crate) const fn imagenet(lr: f64, weight_decay: f64) -> Recipe {
+        Recipe {
+            data: DataKind::ImageFolder,
+            normalise: Some((&[0.485, 0.456, 0.406], &[0.229, 0.224, 0.225])),
+            augment: &[Augment::Crop { padding: 28 }, Augment::Flip],
+            epochs: 90,
+            batch: 256,
+            optimizer: OptimizerOptions {
+                lr,
+                momentum: Some(0.9),
+                weight_decay: Some(weight_decay),
+                ..OptimizerOptions::of(OptimizerKind::Sgd)
+            },
+            schedule: ScheduleKind::Thirds,
+            workers: 8,
+            ..Recipe::CLASSES
+        }
+    }
 }
 
 /// A random change of an image or of speech.

@@ -9,9 +9,30 @@ use kiln_nn::Init;
 use kiln_train::Twin;
 use std::sync::OnceLock;
 
-/// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `task`.
+/// The card of a row.
+macro_rules! card {
+    ($file:ident) => {
+        &crate::$file::CARD
+    };
+    ($file:ident $row:ident) => {
+        &crate::$file::$row.card
+    };
+}
+
+/// The network of a row with its task, of initial weights and sizes.
+macro_rules! task {
+    ($init:expr, $sizes:expr, $file:ident) => {
+        crate::$file::task($init, $sizes)
+    };
+    ($init:expr, $sizes:expr, $file:ident $row:ident) => {
+        crate::$file::task(&crate::$file::$row, $init, $sizes)
+    };
+}
+
+/// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `task`. A family of networks is
+/// one file with several rows, `Name: "name" in file at ROW`, which its `task` takes.
 macro_rules! registry {
-    ($($(#[$doc:meta])* $model:ident: $name:literal in $file:ident;)*) => {
+    ($($(#[$doc:meta])* $model:ident: $name:literal in $file:ident $(at $row:ident)?;)*) => {
         /// The networks by name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Model {
@@ -32,7 +53,7 @@ macro_rules! registry {
             /// Facts about the network that are known before it is built.
             pub const fn card(self) -> &'static Card {
                 match self {
-                    $(Model::$model => &crate::$file::CARD,)*
+                    $(Model::$model => card!($file $($row)?),)*
                 }
             }
 
@@ -43,7 +64,7 @@ macro_rules! registry {
             pub fn build_for<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> Result<Net<B>> {
                 let (init, sizes) = (Init::new(backend, seed), self.sizes(sizes));
                 Ok(match self {
-                    $(Model::$model => Net::new(crate::$file::task(init, sizes)?),)*
+                    $(Model::$model => Net::new(task!(init, sizes, $file $($row)?)?),)*
                 })
             }
 
@@ -55,7 +76,7 @@ macro_rules! registry {
             pub fn twin<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> kiln_train::Result<Twin> {
                 let sizes = self.sizes(sizes);
                 match self {
-                    $(Model::$model => twin::of(backend, |backend| crate::$file::task(Init::new(backend, seed), sizes)),)*
+                    $(Model::$model => twin::of(backend, |backend| task!(Init::new(backend, seed), sizes, $file $($row)?)),)*
                 }
             }
 
@@ -66,7 +87,7 @@ macro_rules! registry {
             pub fn steps<B: Backend>(self, backend: &B, seed: u64, count: usize) -> kiln_train::Result<Box<dyn Steps<B>>> {
                 let (init, sizes) = (Init::new(backend, seed), self.sizes(Sizes::default()));
                 match self {
-                    $(Model::$model => steps::fixed(crate::$file::task(init, sizes)?, self.card(), backend, count),)*
+                    $(Model::$model => steps::fixed(task!(init, sizes, $file $($row)?)?, self.card(), backend, count),)*
                 }
             }
         }
@@ -78,10 +99,10 @@ registry! {
     MnistCnn: "mnist-cnn" in mnist_cnn;
     /// The net of the PyTorch tutorial: [`Lenet`](crate::Lenet).
     Lenet: "lenet" in lenet;
-    /// ResNet-18 for images of 32×32: [`ResNet18`](crate::ResNet18).
-    ResNet18: "resnet18" in resnet;
-    /// VGG-11 with batch norm for images of 32×32: [`Vgg11`](crate::Vgg11).
-    Vgg11: "vgg11" in vgg;
+    /// ResNet-18 for images of 32×32: [`ResNet`](crate::ResNet) by [`ResNetConfig::small`](crate::ResNetConfig::small).
+    ResNet18: "resnet18" in resnet at SMALL_18;
+    /// VGG-11 with batch norm for images of 32×32: [`Vgg`](crate::Vgg) by [`VggConfig::small`](crate::VggConfig::small).
+    Vgg11: "vgg11" in vgg at SMALL_11;
     /// A GPT of 6 layers over characters: [`Gpt`](crate::Gpt) by [`GptConfig::MINI`](crate::GptConfig::MINI).
     GptMini: "gpt-mini" in gpt;
     /// A variational autoencoder for digits: [`Vae`](crate::Vae).
@@ -90,8 +111,8 @@ registry! {
     WganGp: "wgan-gp" in wgan_gp;
     /// A perceptron for rows of a table: [`Perceptron`](crate::Perceptron).
     Mlp: "mlp" in mlp;
-    /// ResNet-50 for images of 224×224: [`ResNet50`](crate::ResNet50).
-    ResNet50: "resnet50" in resnet50;
+    /// ResNet-50 for images of 224×224: [`ResNet`](crate::ResNet) by [`ResNetConfig::RESNET50`](crate::ResNetConfig::RESNET50).
+    ResNet50: "resnet50" in resnet at R50;
     /// GPT-2 124M: [`Gpt2`](crate::Gpt2) by [`Gpt2Config::SMALL`](crate::Gpt2Config::SMALL).
     Gpt2: "gpt2" in gpt2;
     /// BERT-base: [`Bert`](crate::Bert) by [`BertConfig::BASE`](crate::BertConfig::BASE).
@@ -106,6 +127,36 @@ registry! {
     DeepSpeech2: "deepspeech2" in deep_speech;
     /// A small encoder-decoder for pairs of texts: [`Seq2Seq`](crate::Seq2Seq) by [`Seq2SeqConfig::SMALL`](crate::Seq2SeqConfig::SMALL).
     Transformer: "transformer" in transformer_small;
+    /// ResNet-18 for images of 224×224: [`ResNetConfig::RESNET18`](crate::ResNetConfig::RESNET18).
+    ResNet18Large: "resnet18-224" in resnet at R18;
+    /// ResNet-34 for images of 224×224: [`ResNetConfig::RESNET34`](crate::ResNetConfig::RESNET34).
+    ResNet34: "resnet34" in resnet at R34;
+    /// ResNet-101 for images of 224×224: [`ResNetConfig::RESNET101`](crate::ResNetConfig::RESNET101).
+    ResNet101: "resnet101" in resnet at R101;
+    /// ResNet-152 for images of 224×224: [`ResNetConfig::RESNET152`](crate::ResNetConfig::RESNET152).
+    ResNet152: "resnet152" in resnet at R152;
+    /// VGG-11 for images of 224×224: [`VggConfig::VGG11`](crate::VggConfig::VGG11).
+    Vgg11Large: "vgg11-224" in vgg at V11;
+    /// VGG-13 for images of 224×224: [`VggConfig::VGG13`](crate::VggConfig::VGG13).
+    Vgg13: "vgg13" in vgg at V13;
+    /// VGG-16 for images of 224×224: [`VggConfig::VGG16`](crate::VggConfig::VGG16).
+    Vgg16: "vgg16" in vgg at V16;
+    /// VGG-19 for images of 224×224: [`VggConfig::VGG19`](crate::VggConfig::VGG19).
+    Vgg19: "vgg19" in vgg at V19;
+    /// VGG-11 with batch norm for images of 224×224: [`VggConfig::with_norm`](crate::VggConfig::with_norm).
+    Vgg11Norm: "vgg11-bn" in vgg at V11_BN;
+    /// VGG-13 with batch norm for images of 224×224: [`VggConfig::with_norm`](crate::VggConfig::with_norm).
+    Vgg13Norm: "vgg13-bn" in vgg at V13_BN;
+    /// VGG-16 with batch norm for images of 224×224: [`VggConfig::with_norm`](crate::VggConfig::with_norm).
+    Vgg16Norm: "vgg16-bn" in vgg at V16_BN;
+    /// VGG-19 with batch norm for images of 224×224: [`VggConfig::with_norm`](crate::VggConfig::with_norm).
+    Vgg19Norm: "vgg19-bn" in vgg at V19_BN;
+    /// Wide ResNet-28-10 for images of 32×32: [`WideResNetConfig::WRN_28_10`](crate::WideResNetConfig::WRN_28_10).
+    WideResNet: "wide-resnet-28-10" in wide_resnet at WRN_28_10;
+    /// MobileNetV2 for images of 224×224: [`MobileNetV2Config::IMAGENET`](crate::MobileNetV2Config::IMAGENET).
+    MobileNetV2: "mobilenet-v2" in mobilenet_v2 at LARGE;
+    /// MobileNetV2 for images of 32×32: [`MobileNetV2Config::small`](crate::MobileNetV2Config::small).
+    MobileNetV2Small: "mobilenet-v2-32" in mobilenet_v2 at SMALL;
 }
 
 impl Model {

@@ -1,10 +1,11 @@
-//! The networks of published sizes against their originals in torchvision and transformers, by name and value. `golden/published.py`
-//! makes the file, and `golden/bert_heads.py` that of BERT's heads.
+//! Networks against their originals in torchvision and transformers, by name and value. `golden/published.py` makes the file of those of
+//! published sizes, `golden/bert_heads.py` that of BERT's heads, and `golden/images.py` that of families of networks of images.
 
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
 use kiln_models::{
-    Bert, BertClassifier, BertConfig, BertReader, BertTagger, Gpt2, Gpt2Config, ResNet50, ResNet50Config,
+    Bert, BertClassifier, BertConfig, BertReader, BertTagger, Gpt2, Gpt2Config, MobileNetV2, MobileNetV2Config,
+    MobileNetV2Stage, ResNet, ResNetConfig, Vgg, VggConfig, VggHead, WideResNet, WideResNetConfig,
 };
 use kiln_nn::module::StateDict;
 use kiln_nn::{Indices, Init, Layer, Layout, LoadOptions, Module, Tensor, weights};
@@ -63,25 +64,88 @@ fn gradient(net: &dyn Module<Cpu>, name: &str, y: &Tensor<Cpu>, w: &Tensor<Cpu>)
     sum.backward().unwrap().get(of).unwrap().clone()
 }
 
+/// Compares the logits of a step in training, the gradient of the kernel `first`, and the logits of evaluation behind that step.
+fn of_images<M: Layer<Cpu>>(golden: &Golden, name: &str, first: &str, make: impl Fn(Init<Cpu>) -> Result<M>) {
+    let mut net = golden.load(name, &[], make);
+    let of = |part: &str| golden.float(&format!("{name}-{part}"));
+    let x = of("x").permute(&[0, 2, 3, 1]).unwrap();
+    net.train();
+    let y = net.forward(&x).unwrap();
+    close(&y, &of("train"), &format!("{name} in training"));
+    let dw = gradient(&net, &format!("{first}.weight"), &y, &of("w"));
+    let want = of(if name == "resnet50" { "conv1" } else { "first" });
+    close(
+        &dw,
+        &want.permute(&[0, 2, 3, 1]).unwrap(),
+        &format!("gradient of {name}"),
+    );
+    // With the running statistics that the step has moved.
+    net.eval();
+    close(&net.forward(&x).unwrap(), &of("eval"), &format!("{name} in evaluation"));
+}
+
 #[test]
-fn resnet50_equals_torchvisions() {
-    let golden = Golden::read();
-    let config = ResNet50Config {
+fn networks_of_images_equal_torchvisions() {
+    let bottlenecks = ResNetConfig {
         classes: 5,
         width: 4,
         blocks: [2, 1, 1, 1],
+        ..ResNetConfig::RESNET50
     };
-    let mut net: ResNet50<Cpu> = golden.load("resnet50", &[], |init| ResNet50::new(init, config));
-    let x = golden.float("resnet50-x").permute(&[0, 2, 3, 1]).unwrap();
-    net.train();
-    let y = net.forward(&x).unwrap();
-    close(&y, &golden.float("resnet50-train"), "training");
-    let dw = gradient(&net, "conv1.weight", &y, &golden.float("resnet50-w"));
-    let want = golden.float("resnet50-conv1").permute(&[0, 2, 3, 1]).unwrap();
-    close(&dw, &want, "gradient");
-    // With the running statistics that the step has moved.
-    net.eval();
-    close(&net.forward(&x).unwrap(), &golden.float("resnet50-eval"), "evaluation");
+    of_images(&Golden::read(), "resnet50", "conv1", |init| {
+        ResNet::new(init, bottlenecks)
+    });
+    let golden = Golden::of(include_bytes!("golden/images.safetensors"));
+    let basic = ResNetConfig {
+        width: 2,
+        bottleneck: false,
+        ..bottlenecks
+    };
+    of_images(&golden, "resnet", "conv1", |init| ResNet::new(init, basic));
+    let vgg = VggConfig {
+        classes: 5,
+        width: 1,
+        head: VggHead::Large {
+            hidden: 6,
+            dropout: 0.0,
+        },
+        ..VggConfig::VGG11
+    };
+    of_images(&golden, "vgg", "features.0", |init| Vgg::new(init, vgg));
+    of_images(&golden, "vgg-bn", "features.0", |init| Vgg::new(init, vgg.with_norm()));
+    let stage = |expansion, channels, blocks, stride| MobileNetV2Stage {
+        expansion,
+        channels,
+        blocks,
+        stride,
+    };
+    let mobile = MobileNetV2Config {
+        classes: 5,
+        width: 0.5,
+        stride: 2,
+        stages: [
+            stage(1, 8, 1, 1),
+            stage(3, 16, 2, 2),
+            stage(2, 16, 1, 1),
+            stage(2, 16, 1, 1),
+            stage(2, 16, 1, 1),
+            stage(2, 16, 1, 1),
+            stage(2, 24, 1, 2),
+        ],
+        last: 16,
+        dropout: 0.0,
+    };
+    of_images(&golden, "mobilenet", "features.0.0", |init| {
+        MobileNetV2::new(init, mobile)
+    });
+    let wide = WideResNetConfig {
+        classes: 5,
+        depth: 16,
+        width: 2,
+        widen: 2,
+        dropout: 0.0,
+    };
+    of_images(&golden, "wide-resnet", "conv1", |init| WideResNet::new(init, wide));
 }
 
 #[test]

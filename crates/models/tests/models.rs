@@ -5,15 +5,16 @@ use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, WINDOWS};
 use kiln_models::{
     Batches, Generator, Gpt, Gpt2, Gpt2Config, GptConfig, LanguageModel, Model, Net, OneBatch, OptimizerOptions,
-    OutputKind, ResNet18, Sampler, TextCache, Update, Vgg11,
+    OutputKind, ResNet, ResNetConfig, Sampler, TextCache, Update, Vgg, VggConfig,
 };
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
 
-/// The networks that a test can afford to build and to run; the others are tested at smaller sizes in `published.rs`.
+/// The networks that a test can afford to build and to run; the others are tested at smaller sizes in `published.rs` and `images.rs`.
 fn affordable() -> impl Iterator<Item = Model> {
     Model::ALL.into_iter().filter(|model| {
         model.card().parameters < 20_000_000
+            && model.input().image().is_none_or(|[h, ..]| h <= 32)
             && !matches!(model, Model::BertMini | Model::BertClassifier | Model::BertTagger)
     })
 }
@@ -46,7 +47,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
     // The numbers of the same networks written in PyTorch.
     let parameters = [
-        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801, 834_845, 1_397_632,
+        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801, 834_845, 1_397_632, 2_236_682,
     ];
     for (model, parameters) in affordable().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
@@ -78,7 +79,10 @@ fn one_step_reaches_every_parameter() {
     let cpu = Cpu::new();
     for model in affordable() {
         // The small networks get a batch large enough that no ReLU is zero for all of its images.
-        let n = if matches!(model, Model::ResNet18 | Model::Vgg11 | Model::GptMini) {
+        let n = if matches!(
+            model,
+            Model::ResNet18 | Model::Vgg11 | Model::MobileNetV2Small | Model::GptMini
+        ) {
             2
         } else {
             16
@@ -122,7 +126,7 @@ fn one_step_reaches_every_parameter() {
 fn parameters_have_the_names_of_the_originals() {
     let cpu = Cpu::new();
     let names = |module: &dyn Module<Cpu>| module.state_dict().names().map(str::to_string).collect::<Vec<_>>();
-    let resnet = names(&ResNet18::new(Init::new(&cpu, 0), 10).unwrap());
+    let resnet = names(&ResNet::new(Init::new(&cpu, 0), ResNetConfig::RESNET18.small(10)).unwrap());
     for name in [
         "conv1.weight",
         "bn1.running_var",
@@ -134,7 +138,7 @@ fn parameters_have_the_names_of_the_originals() {
         assert!(resnet.iter().any(|n| n == name), "{name}");
     }
     assert!(!resnet.iter().any(|n| n.starts_with("layer1.0.downsample")));
-    let vgg = names(&Vgg11::new(Init::new(&cpu, 0), 10).unwrap());
+    let vgg = names(&Vgg::new(Init::new(&cpu, 0), VggConfig::VGG11.small(10)).unwrap());
     for name in [
         "features.0.bias",
         "features.25.weight",
@@ -206,7 +210,7 @@ fn flops_of_a_gpt_count_attention() {
 #[test]
 fn a_layer_is_what_images_take() {
     let cpu = Cpu::new();
-    let net = ResNet18::new(Init::new(&cpu, 0), 3).unwrap();
+    let net = ResNet::new(Init::new(&cpu, 0), ResNetConfig::RESNET18.small(3)).unwrap();
     let x = Tensor::zeros(&cpu, &[1, 16, 16, 3], DType::F32).unwrap();
     assert_eq!(no_grad(|| net.forward(&x)).unwrap().shape().dims(), [1, 3]);
     let wrong = Tensor::zeros(&cpu, &[1, 16, 16, 4], DType::F32).unwrap();
