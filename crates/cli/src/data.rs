@@ -10,7 +10,7 @@ use kiln_data::{
     Subset, TokenizerChoice, Tokens, Transform,
 };
 use kiln_files::shown_path;
-use kiln_models::{Batches, Model};
+use kiln_models::{Batches, Model, OutputKind};
 use kiln_nn::Tensor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn load_known(
         }
     };
     for part in [&opened.train, &opened.test] {
-        check(model, part, &source)?;
+        check(model, part, &opened.facts, &source)?;
     }
     let noun = model.input().noun();
     let about = match opened.facts.described() {
@@ -150,7 +150,7 @@ pub(crate) fn load_test(
             (Source::Files(kind, args), test)
         }
     };
-    check(model, &test, &source)?;
+    check(model, &test, facts, &source)?;
     Ok((test, format!("{source}, the {}s held back", model.input().noun())))
 }
 
@@ -272,11 +272,20 @@ fn request<'a>(
     })
 }
 
-/// Refuses images whose shape is not that of the model's input.
-fn check(model: Model, data: &Shared, source: &Source<'_>) -> Result<()> {
-    match (data.shape(), model.input().image()) {
-        (Some(shape), Some(input)) if shape.dims() != input => Err(Error::failure(format!(
+/// Refuses images whose shape is not that of the model's input, and those of more classes than a network for data of these facts has.
+fn check(model: Model, data: &Shared, facts: &Facts, source: &Source<'_>) -> Result<()> {
+    let Some(input) = model.input().image() else {
+        return Ok(());
+    };
+    if let Some(shape) = data.shape().filter(|shape| shape.dims() != input) {
+        return Err(Error::failure(format!(
             "{source}: images are {shape:?}, {model} takes {input:?}"
+        )));
+    }
+    let outputs = facts.sizes().outputs.unwrap_or(model.outputs());
+    match data.classes().filter(|&classes| classes > outputs) {
+        Some(classes) if matches!(model.card().output, OutputKind::Classes(_)) => Err(Error::failure(format!(
+            "{source}: there are {classes} classes, and the network tells {outputs} apart"
         ))),
         _ => Ok(()),
     }

@@ -51,6 +51,13 @@ pub trait Dataset: Send + Sync {
         None
     }
 
+    /// How often sample `index` is to be drawn in training, in proportion to the others ([`Weighted`](crate::Weighted)): a remedy for
+    /// classes of which there are many more samples than of others. `None` if each sample is drawn once an epoch.
+    fn weight(&self, index: usize) -> Option<f64> {
+        let _ = index;
+        None
+    }
+
     /// Number of classes: labels are in `0..classes`. `None` when labels are not classes.
     fn classes(&self) -> Option<usize> {
         None
@@ -97,6 +104,9 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
     fn length(&self, index: usize) -> Option<u32> {
         (**self).length(index)
+    }
+    fn weight(&self, index: usize) -> Option<f64> {
+        (**self).weight(index)
     }
     fn classes(&self) -> Option<usize> {
         (**self).classes()
@@ -200,6 +210,9 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
     fn length(&self, index: usize) -> Option<u32> {
         self.dataset.length(*self.indices.get(index)?)
+    }
+    fn weight(&self, index: usize) -> Option<f64> {
+        self.dataset.weight(*self.indices.get(index)?)
     }
     fn classes(&self) -> Option<usize> {
         self.dataset.classes()

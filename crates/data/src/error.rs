@@ -176,6 +176,21 @@ pub enum DataError {
         /// The number of classes.
         classes: usize,
     },
+    /// Other classes than those that a network was trained on.
+    #[error(
+        "{}: the classes {}, expected those that the network was trained on: {}",
+        shown_path(path),
+        shown(found),
+        shown(expected)
+    )]
+    Classes {
+        /// The file or folder.
+        path: PathBuf,
+        /// The names of its classes.
+        found: String,
+        /// Those of the network's classes.
+        expected: String,
+    },
     /// A file or folder without a single usable record.
     #[error("{}: no records, expected {expected}", shown_path(path))]
     Empty {

@@ -45,8 +45,8 @@ pub use datasets::{
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{
-    DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, SpecialTokens, TextFile, TextTokenizer,
-    TextWindows, TokenStream, TokenizerChoice, Tokens, Vocabulary, cifar, csv, decode_image, idx, mnist,
+    Cifar, DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, SpecialTokens, TextFile,
+    TextTokenizer, TextWindows, TokenStream, TokenizerChoice, Tokens, Vocabulary, csv, decode_image, idx, mnist,
     resize_bilinear,
 };
 pub use kiln_derive::Batch;

@@ -15,6 +15,8 @@ pub struct ByteImages {
     pixels: Vec<u8>,
     labels: Vec<u8>,
     class_names: Vec<String>,
+    /// How often an image of each class is drawn; empty if each image is drawn once.
+    weights: Vec<f64>,
     skipped: Arc<Skipped>,
 }
 
@@ -78,8 +80,27 @@ impl ByteImages {
             pixels,
             labels,
             class_names,
+            weights: Vec::new(),
             skipped: Arc::new(skipped),
         })
+    }
+
+    /// The same images, of which in training those of each class are drawn as often as those of any other, however many there are
+    /// ([`Dataset::weight`]).
+    ///
+    /// ```
+    /// use kiln_core::Shape;
+    /// use kiln_data::{ByteImages, Dataset};
+    /// let names = vec!["many".to_string(), "few".to_string()];
+    /// let images = ByteImages::new(Shape::new(&[1, 1, 1])?, vec![0; 4], vec![0, 0, 0, 1], names)?.balanced();
+    /// assert_eq!((images.weight(0), images.weight(3)), (Some(1.0 / 3.0), Some(1.0)));
+    /// # Ok::<(), kiln_data::DataError>(())
+    /// ```
+    pub fn balanced(mut self) -> Self {
+        let mut counts = vec![0.0; self.class_names.len()];
+        self.labels.iter().for_each(|&label| counts[usize::from(label)] += 1.0);
+        self.weights = counts.into_iter().map(|count: f64| 1.0 / count.max(1.0)).collect();
+        self
     }
 
     /// The label of each image.
@@ -115,6 +136,9 @@ impl Dataset for ByteImages {
     }
     fn shape(&self) -> Option<Shape> {
         Some(self.shape)
+    }
+    fn weight(&self, index: usize) -> Option<f64> {
+        self.weights.get(usize::from(*self.labels.get(index)?)).copied()
     }
     fn classes(&self) -> Option<usize> {
         Some(self.class_names.len())

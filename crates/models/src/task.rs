@@ -2,7 +2,7 @@
 
 use crate::language::LanguageModel;
 use kiln_core::{Backend, ModuleId, Result};
-use kiln_data::{Batch, Compose, Dataset, Draw, Labelled, Loader, LoaderOptions, Sample, Transform};
+use kiln_data::{Batch, Compose, Dataset, Draw, Labelled, Loader, LoaderOptions, Sample, Transform, Weighted};
 use kiln_nn::{Layer, Module, Rng, Tensor, Walk, WalkMut, Walkable};
 use kiln_train::{Metric, Output};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl<B: Backend> Task<B, Box<dyn Layer<B>>, Labelled> {
         Task {
             net: Box::new(net),
             prepare: None,
-            loader: |dataset, options, _| Loader::new(dataset, options),
+            loader: labelled,
             phases: vec![Phase {
                 name: "",
                 step,
@@ -104,6 +104,26 @@ impl<B: Backend> Task<B, Box<dyn Layer<B>>, Labelled> {
             views,
         }
     }
+}
+
+/// Batches of labelled samples; those to train on in the proportions that the dataset asks for, if it does.
+fn labelled(
+    dataset: Arc<dyn Dataset<Sample = Sample>>,
+    options: LoaderOptions,
+    purpose: Purpose,
+) -> kiln_data::Result<Loader> {
+    let weights: Option<Vec<f64>> = match purpose == Purpose::Training && options.shuffle {
+        true => (0..dataset.len()).map(|index| dataset.weight(index)).collect(),
+        false => None,
+    };
+    let loader = Loader::new(dataset, options)?;
+    Ok(match weights.filter(|weights| !weights.is_empty()) {
+        Some(weights) => {
+            let samples = loader.samples();
+            loader.with_sampler(Weighted::new(&weights, samples, options.batch_size)?)
+        }
+        None => loader,
+    })
 }
 
 /// The answers of a network to look at.

@@ -172,6 +172,89 @@ fn a_folder_of_images_gives_a_network_its_classes() {
     assert!(page.contains("Confusion matrix") && page.contains("grey"));
 }
 
+/// Writes a sheet of 4×2 cells of 10 pixels, dark ones on the left, light ones on the right, and transparent ones in the last row, which show
+/// the white ground; with its table.
+fn sheet(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    let file = std::fs::File::create(folder.join("sheet-8.png")).unwrap();
+    let mut encoder = png::Encoder::new(file, 40, 80);
+    encoder.set_color(png::ColorType::Rgba);
+    let pixel = |i: usize| match (i % 40 < 20, i / 40 < 70) {
+        (true, true) => [9, 9, 9, 255],
+        (false, true) => [240, 240, 240, 255],
+        (_, false) => [0, 0, 0, 0],
+    };
+    let pixels: Vec<u8> = (0..40 * 80).flat_map(pixel).collect();
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    let mut table = "column,row,category,split\n".to_string();
+    for i in 0..32 {
+        let class = if i % 4 < 2 && i / 4 < 7 { "dark" } else { "light" };
+        let split = if i % 5 == 0 { "test" } else { "train" };
+        table.push_str(&format!("{},{},{class},{split}\n", i % 4, i / 4));
+    }
+    std::fs::write(folder.join("labels.csv"), table + "0,0,rare,train\n").unwrap();
+}
+
+#[test]
+fn a_sheet_of_pictures_is_learned_and_single_pictures_are_asked_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    sheet(&dir.join("signs"));
+    let args = [
+        "train",
+        "lenet",
+        "--data",
+        "signs",
+        "--epochs",
+        "25",
+        "--batch",
+        "8",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.002",
+    ];
+    let told = succeeds(dir, &[&args[..], &["--out", "run"]].concat()).stdout;
+    assert!(
+        told.contains("the pictures of signs: 2 classes, 25 images to train, 7 held back"),
+        "{told}"
+    );
+    let config = json(dir, "run/config.json");
+    assert_eq!(config["facts"]["classes"], serde_json::json!(["dark", "light"]));
+    let eval = succeeds(dir, &["eval", "-w", "run", "--data", "signs", "--json"]).stdout;
+    let eval: Value = serde_json::from_str(&eval).unwrap();
+    assert_eq!(eval["accuracy"], 1.0, "{eval}");
+    // A picture without any colour shows its ground.
+    let mut encoder = png::Encoder::new(std::fs::File::create(dir.join("clear.png")).unwrap(), 5, 4);
+    encoder.set_color(png::ColorType::Rgba);
+    encoder.write_header().unwrap().write_image_data(&[0; 80]).unwrap();
+    let told = succeeds(dir, &["predict", "-w", "run", "clear.png"]).stdout;
+    assert!(told.contains("clear.png: light "), "{told}");
+    // A network of these classes is not measured on others.
+    for i in 0..2 {
+        image(&dir.join(format!("photos/{i}/a.png")), 9);
+    }
+    run(dir, &["eval", "-w", "run", "--data", "photos"]).fails(1, &["photos", "classes 0, 1", "dark, light"]);
+    std::fs::write(dir.join("test_batch.bin"), vec![9; 3073]).unwrap();
+    run(dir, &["eval", "-w", "run", "--data", "."]).fails(1, &["airplane", "dark, light"]);
+}
+
+#[test]
+fn a_network_of_too_few_classes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for i in 1..=5 {
+        std::fs::write(dir.join(format!("data_batch_{i}.bin")), vec![0; 3073]).unwrap();
+    }
+    std::fs::write(dir.join("test_batch.bin"), vec![0; 3073]).unwrap();
+    succeeds(dir, &["train", "lenet", "--data", ".", "--epochs", "1", "--out", "run"]);
+    for part in ["train", "test"] {
+        std::fs::write(dir.join(format!("{part}.bin")), vec![0; 3074]).unwrap();
+    }
+    let hundred = ["eval", "-w", "run", "--data", ".", "--data-format", "cifar100"];
+    run(dir, &hundred).fails(1, &["100 classes", "tells 10 apart"]);
+}
+
 #[test]
 fn every_model_trains_on_made_up_samples() {
     let dir = tempfile::tempdir().unwrap();
@@ -200,6 +283,8 @@ fn datasets_and_help_list_the_table() {
         [
             "mnist",
             "cifar10",
+            "cifar100",
+            "sprite-sheet",
             "image-folder",
             "csv",
             "texts",
@@ -216,5 +301,5 @@ fn datasets_and_help_list_the_table() {
             "{name}"
         );
     }
-    assert_eq!(listed["datasets"][3]["models"], serde_json::json!(["mlp"]));
+    assert_eq!(listed["datasets"][5]["models"], serde_json::json!(["mlp"]));
 }

@@ -183,7 +183,22 @@ fn models_are_listed_with_their_recipes() {
             "bert-classifier",
             "bert-tagger",
             "deepspeech2",
-            "transformer"
+            "transformer",
+            "resnet18-224",
+            "resnet34",
+            "resnet101",
+            "resnet152",
+            "vgg11-224",
+            "vgg13",
+            "vgg16",
+            "vgg19",
+            "vgg11-bn",
+            "vgg13-bn",
+            "vgg16-bn",
+            "vgg19-bn",
+            "wide-resnet-28-10",
+            "mobilenet-v2",
+            "mobilenet-v2-32"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));

@@ -1,9 +1,9 @@
 //! CIFAR-10 in the table of datasets.
 
-use super::card::DatasetCard;
+use super::card::{DatasetCard, Request};
 use super::images::{self, IMAGES};
 use super::opened::Opened;
-use crate::{DataError, Result, cifar};
+use crate::{Cifar, DataError, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,21 +16,20 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it",
     example: "cifar-10-batches-bin",
     samples: &IMAGES,
-    classes: &cifar::CLASS_NAMES,
+    classes: Cifar::Ten.class_names(),
     has_target: false,
     facts: &[],
-    recognises: |path| {
-        let nested = path.join("cifar-10-batches-bin");
-        ["data_batch_1.bin", "test_batch.bin"]
-            .iter()
-            .any(|file| path.join(file).exists() || nested.join(file).exists())
-    },
-    open: |request| Ok(Opened::of(cifar::folder(folder(request.path)?, request.bad)?)),
-    held_back: |request| Ok(Arc::new(cifar::test_folder(folder(request.path)?, request.bad)?)),
+    recognises: |path| Cifar::Ten.is_in(path),
+    open: |request| Ok(Opened::of(Cifar::Ten.folder(folder(request)?, request.bad)?)),
+    held_back: |request| Ok(Arc::new(Cifar::Ten.test_folder(folder(request)?, request.bad)?)),
     file: Some(images::scaled),
 };
 
-/// The folder, which has to be named.
-fn folder(path: Option<&Path>) -> Result<&Path> {
-    path.ok_or_else(|| DataError::invalid("cifar10", "path", "none", "a folder"))
+/// The folder, which has to be named, for a network of these classes.
+fn folder<'a>(request: &Request<'a>) -> Result<&'a Path> {
+    let path = request
+        .path
+        .ok_or_else(|| DataError::invalid("cifar10", "path", "none", "a folder"))?;
+    images::check_classes(Cifar::Ten.class_names(), path, request.facts)?;
+    Ok(path)
 }

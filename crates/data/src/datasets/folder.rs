@@ -72,17 +72,8 @@ fn images_of(path: &Path, request: &Request<'_>) -> Result<ImageFolder> {
 
 /// The images, if they have the classes of `facts`.
 fn known(images: ImageFolder, path: &Path, facts: Option<&Facts>) -> Result<ImageFolder> {
-    match facts.and_then(|facts| facts.names(Facts::CLASSES)) {
-        Some(names) if names != images.class_names() => Err(DataError::Layout {
-            found: format!(
-                "the classes {} in {}",
-                images.class_names().join(", "),
-                kiln_files::shown_path(path)
-            ),
-            expected: format!("those that the network was trained on: {}", names.join(", ")),
-        }),
-        _ => Ok(images),
-    }
+    images::check_classes(images.class_names(), path, facts)?;
+    Ok(images)
 }
 
 /// The images to train on and those that are held back: of folders named so, else a tenth by a seed that is always the same.

@@ -56,3 +56,19 @@ pub(super) fn sample(image: &Decoded) -> Result<Sample> {
     sample.fill(shape, image.pixels.iter().map(|&pixel| f32::from(pixel)))?;
     Ok(sample)
 }
+
+/// Refuses classes other than those that a network was trained on, if these are known.
+pub(super) fn check_classes(found: &[impl AsRef<str>], path: &Path, facts: Option<&Facts>) -> Result<()> {
+    let Some(known) = facts.and_then(|facts| facts.names(Facts::CLASSES)) else {
+        return Ok(());
+    };
+    let found: Vec<&str> = found.iter().map(AsRef::as_ref).collect();
+    match known.iter().eq(&found) {
+        true => Ok(()),
+        false => Err(DataError::Classes {
+            path: path.to_path_buf(),
+            found: found.join(", "),
+            expected: known.join(", "),
+        }),
+    }
+}

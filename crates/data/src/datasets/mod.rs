@@ -2,6 +2,7 @@
 
 mod card;
 mod cifar10;
+mod cifar100;
 mod conll;
 mod encoded;
 mod facts;
@@ -13,6 +14,7 @@ mod opened;
 mod pairs;
 mod speech;
 mod spelling;
+mod sprites;
 mod table;
 mod text;
 mod texts;
@@ -65,6 +67,10 @@ datasets! {
     Mnist: "mnist" in mnist;
     /// Colour images of 32×32 in ten classes: CIFAR-10's binary version.
     Cifar10: "cifar10" in cifar10;
+    /// Colour images of 32×32 in a hundred classes: CIFAR-100's binary version.
+    Cifar100: "cifar100" in cifar100;
+    /// Pictures in the cells of one PNG file, with a table of their classes.
+    SpriteSheet: "sprite-sheet" in sprites;
     /// Image files in a folder for each class.
     ImageFolder: "image-folder" in folder;
     /// Rows of a table in a CSV file, to predict a number from.

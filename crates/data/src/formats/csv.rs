@@ -191,15 +191,12 @@ fn records_of(path: &Path, options: &CsvOptions) -> Result<Records<BufReader<std
     Records::new(path, BufReader::new(file.take(size)), options.delimiter)
 }
 
-/// Reads the columns with these names of a file with a header, in the order of the names and row by row: `[rows, names]` row-major.
-/// Other columns may hold anything.
-///
-/// # Errors
-/// As [`Csv::open`]; a bad record is an error under either policy, so that rows keep their numbers.
-pub fn columns(path: impl AsRef<Path>, names: &[String], options: &CsvOptions) -> Result<Vec<f32>> {
-    let path = path.as_ref();
-    let mut records = records_of(path, options)?;
-    let mut lines = Lines::new(path, options);
+/// A file whose header has been read.
+type Named<'a> = (Records<BufReader<std::io::Take<std::fs::File>>>, Lines<'a>, Fields);
+
+/// Opens a file and reads the names of its columns.
+fn named<'a>(path: &'a Path, options: &'a CsvOptions) -> Result<Named<'a>> {
+    let (mut records, mut lines) = (records_of(path, options)?, Lines::new(path, options));
     let mut fields = Fields::default();
     match records.read(&mut fields)? {
         Some(Err(flaw)) => return Err(lines.flawed(flaw, fields.line)),
@@ -207,6 +204,43 @@ pub fn columns(path: impl AsRef<Path>, names: &[String], options: &CsvOptions) -
         None => {}
     }
     lines.width = lines.names.len();
+    Ok((records, lines, fields))
+}
+
+/// A line of a file as texts, one for each column.
+pub(crate) struct TextLine {
+    /// Counted from 1, as the header is.
+    pub(crate) line: u64,
+    pub(crate) fields: Vec<String>,
+}
+
+/// Reads a file with a header as texts: the names of the columns, and the lines. Bad records are errors, or left out and noted.
+pub(crate) fn texts(path: &Path, options: &CsvOptions, skipped: &mut Skipped) -> Result<(Vec<String>, Vec<TextLine>)> {
+    let (mut records, lines, mut fields) = named(path, options)?;
+    let mut found = Vec::new();
+    while let Some(outcome) = records.read(&mut fields)? {
+        let whole = outcome.map_err(|flaw| lines.flawed(flaw, fields.line));
+        if let Err(error) = whole.and_then(|()| lines.check_width(&fields)) {
+            skipped.note(options.bad, error)?;
+            continue;
+        }
+        reserve(&mut found, 1, "lines of a table")?;
+        found.push(TextLine {
+            line: fields.line,
+            fields: fields.iter().map(str::to_string).collect(),
+        });
+    }
+    Ok((lines.names, found))
+}
+
+/// Reads the columns with these names of a file with a header, in the order of the names and row by row: `[rows, names]` row-major.
+/// Other columns may hold anything.
+///
+/// # Errors
+/// As [`Csv::open`]; a bad record is an error under either policy, so that rows keep their numbers.
+pub fn columns(path: impl AsRef<Path>, names: &[String], options: &CsvOptions) -> Result<Vec<f32>> {
+    let path = path.as_ref();
+    let (mut records, lines, mut fields) = named(path, options)?;
     let at = |name: &String| {
         lines
             .names

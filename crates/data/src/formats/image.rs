@@ -36,15 +36,80 @@ pub struct Decoded {
     pub height: usize,
     /// The number of columns.
     pub width: usize,
-    /// 1 (grey) or 3 (red, green, blue).
+    /// 1 (grey), 3 (red, green, blue), or 4 (with alpha behind, 255 where the image is opaque).
     pub channels: usize,
     /// The values 0 to 255, row-major with channels last.
     pub pixels: Vec<u8>,
 }
 
-/// Reads a PNG or JPEG file, recognised by its first bytes, as `channels` = 1 (grey) or 3 (RGB) bytes per pixel.
+impl Decoded {
+    /// The image, red, green, blue and alpha, on a ground of one colour: an image of three channels. Others are returned as they are.
+    ///
+    /// ```
+    /// use kiln_data::Decoded;
+    /// let image = Decoded { height: 1, width: 2, channels: 4, pixels: vec![10, 20, 30, 255, 0, 0, 0, 51] };
+    /// assert_eq!(image.on_ground([255; 3]).pixels, [10, 20, 30, 204, 204, 204]);
+    /// ```
+    pub fn on_ground(mut self, colour: [u8; 3]) -> Self {
+        if self.channels != 4 {
+            return self;
+        }
+        let count = self.pixels.len() / 4;
+        // Shrinks in place: pixel i is read at 4·i ≥ 3·i.
+        for i in 0..count {
+            let alpha = u32::from(self.pixels[4 * i + 3]);
+            for (c, ground) in colour.into_iter().enumerate() {
+                let sum = u32::from(self.pixels[4 * i + c]) * alpha + u32::from(ground) * (255 - alpha);
+                self.pixels[3 * i + c] = ((sum + 127) / 255) as u8;
+            }
+        }
+        self.pixels.truncate(3 * count);
+        self.channels = 3;
+        self
+    }
+
+    /// An image of three channels as one of so many, 1 (grey) or 3.
+    pub(crate) fn with_channels(self, channels: usize) -> Result<Self> {
+        check_channels(channels, &[1, 3])?;
+        Ok(Decoded {
+            pixels: convert(self.pixels, self.channels, channels)?,
+            channels,
+            ..self
+        })
+    }
+
+    /// The part of `height` rows from `top` on and `width` columns from `left` on, which lies in the image.
+    pub(crate) fn part(&self, (top, left): (usize, usize), (height, width): (usize, usize)) -> Result<Self> {
+        let (mut pixels, c) = (Vec::new(), self.channels);
+        reserve(&mut pixels, height * width * c, "a part of an image")?;
+        for row in top..top + height {
+            let first = (row * self.width + left) * c;
+            pixels.extend_from_slice(&self.pixels[first..first + width * c]);
+        }
+        Ok(Decoded {
+            height,
+            width,
+            channels: c,
+            pixels,
+        })
+    }
+}
+
+fn check_channels(channels: usize, allowed: &[usize]) -> Result<()> {
+    match allowed.contains(&channels) {
+        true => Ok(()),
+        false => Err(DataError::invalid(
+            "image",
+            "channels",
+            channels,
+            "1, 3 or, of files, 4",
+        )),
+    }
+}
+
+/// Reads a PNG or JPEG file, recognised by its first bytes, as `channels` = 1 (grey), 3 (RGB) or 4 (RGB and alpha) bytes per pixel.
 ///
-/// Palettes and low bit depths are expanded, 16-bit samples keep their upper byte, an alpha channel is dropped, and
+/// Palettes and low bit depths are expanded, 16-bit samples keep their upper byte, an alpha channel is dropped unless it is asked for, and
 /// colour becomes grey by ITU-R 601 luma. Orientation tags and colour profiles are ignored.
 ///
 /// # Errors
@@ -53,9 +118,7 @@ pub struct Decoded {
 /// [`DataError::InvalidArgument`] for other channels, [`DataError::OutOfMemory`], [`DataError::Io`].
 pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimits) -> Result<Decoded> {
     let path = path.as_ref();
-    if channels != 1 && channels != 3 {
-        return Err(DataError::invalid("image", "channels", channels, "1 or 3"));
-    }
+    check_channels(channels, &[1, 3, 4])?;
     let (file, size) = open_regular(path)?;
     if size > limits.max_file_bytes {
         return Err(DataError::TooLarge {
@@ -288,14 +351,14 @@ fn check_jpeg_size(path: &Path, bytes: &[u8], width: u64, height: u64, limits: &
     check_holds(path, 0, width * height, (bytes.len() as u64).saturating_mul(1024))
 }
 
-/// Converts `found` channels (1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha) to `wanted` (1 or 3).
+/// Converts `found` channels (1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha) to `wanted` (1, 3 or 4).
 fn convert(mut pixels: Vec<u8>, found: usize, wanted: usize) -> Result<Vec<u8>> {
     if found == wanted {
         return Ok(pixels);
     }
     let colour = found >= 3;
     let count = pixels.len() / found;
-    if wanted == 1 || colour {
+    if wanted < 4 && (wanted == 1 || colour) {
         // Shrinks in place: element i is read at i·found ≥ i·wanted.
         for i in 0..count {
             let p = i * found;
@@ -311,9 +374,16 @@ fn convert(mut pixels: Vec<u8>, found: usize, wanted: usize) -> Result<Vec<u8>> 
         return Ok(pixels);
     }
     let mut out = Vec::new();
-    reserve(&mut out, count * 3, "image pixels")?;
-    for grey in pixels.chunks_exact(found) {
-        out.extend([grey[0]; 3]);
+    reserve(&mut out, count.saturating_mul(wanted), "image pixels")?;
+    for pixel in pixels.chunks_exact(found) {
+        let opaque = [255];
+        match colour {
+            true => out.extend(&pixel[..3]),
+            false => out.extend([pixel[0]; 3]),
+        }
+        if wanted == 4 {
+            out.extend(if found == 2 { &pixel[1..] } else { &opaque });
+        }
     }
     Ok(out)
 }

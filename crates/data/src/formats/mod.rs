@@ -1,7 +1,7 @@
 //! File formats. Every file is untrusted: sizes are computed with overflow checks and compared with the file's size and
 //! with a limit before anything is allocated, and data after what the header announces is an error.
 
-pub mod cifar;
+mod cifar;
 pub mod csv;
 mod ids;
 pub mod idx;
@@ -14,6 +14,7 @@ mod text;
 mod tokens;
 mod vocabulary;
 
+pub use cifar::Cifar;
 pub use image::{Decoded, ImageLimits, decode_image};
 pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use resize::resize_bilinear;

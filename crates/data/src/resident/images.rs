@@ -53,6 +53,8 @@ pub struct DeviceImages<B: Backend> {
     class_names: Vec<String>,
     source: Option<PathBuf>,
     labels: Vec<i32>,
+    /// How often each image is drawn; `None` if each is drawn once.
+    weights: Option<Vec<f64>>,
     /// Regression targets of each image, and how many it has.
     targets: Vec<f32>,
     width: usize,
@@ -99,6 +101,7 @@ impl<B: Backend> DeviceImages<B> {
         reserve(&mut labels, n, "labels")?;
         let (classes, class_names) = (dataset.classes(), dataset.class_names().to_vec());
         let source = dataset.source().map(Path::to_path_buf);
+        let weights = (0..n).map(|index| dataset.weight(index)).collect();
         let options = LoaderOptions {
             batch_size: (ROOM / shape.size().max(1)).max(1),
             workers,
@@ -141,6 +144,7 @@ impl<B: Backend> DeviceImages<B> {
             class_names,
             source,
             labels,
+            weights,
             targets,
             width,
         }))
@@ -181,6 +185,9 @@ impl<B: Backend> Dataset for DeviceImages<B> {
     }
     fn shape(&self) -> Option<Shape> {
         Some(self.shape)
+    }
+    fn weight(&self, index: usize) -> Option<f64> {
+        self.weights.as_ref()?.get(index).copied()
     }
     fn classes(&self) -> Option<usize> {
         self.classes

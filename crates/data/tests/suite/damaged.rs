@@ -4,7 +4,7 @@ use crate::common::{Folder, gzip, idx_u8, jpeg, png, png_chunk};
 use kiln_core::philox::Key;
 use kiln_data::csv::{Column, Csv, CsvOptions, LabelKind};
 use kiln_data::idx::Idx;
-use kiln_data::{BadRecords, Dataset, ImageLimits, Sample, cifar, decode_image};
+use kiln_data::{BadRecords, Cifar, Dataset, ImageLimits, Sample, decode_image};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -254,7 +254,7 @@ fn damaged_tables_panic_nowhere() {
                 read_all(&csv);
             }
             let _ = Idx::read(&path);
-            if let Ok(images) = cifar::test_folder(folder.path(), bad) {
+            if let Ok(images) = Cifar::Ten.test_folder(folder.path(), bad) {
                 read_all(&images);
             }
         }

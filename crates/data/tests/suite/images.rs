@@ -41,12 +41,32 @@ proptest! {
         let bytes = png(w as u32, h as u32, colour, &data);
         let rgb = decode(&bytes, 3).unwrap();
         prop_assert_eq!((rgb.height, rgb.width, rgb.channels), (h, w, 3));
+        let whole = decode(&bytes, 4).unwrap();
+        for (i, (pixel, rgb)) in data.chunks_exact(c).zip(rgb.pixels.chunks_exact(3)).enumerate() {
+            let alpha = if c % 2 == 0 { pixel[c - 1] } else { 255 };
+            prop_assert_eq!(&whole.pixels[4 * i..4 * i + 3], rgb);
+            prop_assert_eq!(whole.pixels[4 * i + 3], alpha);
+        }
         let grey = decode(&bytes, 1).unwrap();
         for (i, pixel) in data.chunks_exact(c).enumerate() {
             let want = if c < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
             prop_assert_eq!(&rgb.pixels[i * 3..i * 3 + 3], &want);
             prop_assert!((f64::from(grey.pixels[i]) - luma(&want)).abs() <= 0.501);
         }
+    }
+
+    /// Between the ground and the colour, in proportion to alpha.
+    #[test]
+    fn transparent_pixels_show_the_ground(pixel in any::<[u8; 4]>(), ground in any::<[u8; 3]>()) {
+        let image = Decoded { height: 1, width: 1, channels: 4, pixels: pixel.to_vec() };
+        let on = image.on_ground(ground);
+        prop_assert_eq!((on.channels, on.pixels.len()), (3, 3));
+        for c in 0..3 {
+            let share = f64::from(pixel[3]) / 255.0;
+            let want = f64::from(pixel[c]) * share + f64::from(ground[c]) * (1.0 - share);
+            prop_assert!((f64::from(on.pixels[c]) - want).abs() <= 0.501);
+        }
+        prop_assert_eq!(on.clone().on_ground([0; 3]), on);
     }
 
     /// Changed bytes give an image or an error, never a panic.

@@ -13,5 +13,6 @@ mod images;
 mod loader;
 mod pairs;
 mod resident;
+mod sprites;
 mod text;
 mod transforms;

@@ -3,9 +3,7 @@
 use super::scratch::Scratch;
 use crate::Bytes;
 use kiln_cpu::Cpu;
-use kiln_data::{
-    BadRecords, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, cifar as cifar_file, decode_image,
-};
+use kiln_data::{BadRecords, Cifar, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, decode_image};
 use kiln_data::{csv as csv_file, idx as idx_file};
 use kiln_nn::weights;
 
@@ -59,7 +57,10 @@ pub(super) fn cifar(input: &[u8]) {
     let bad = bad(&mut choices);
     let Some(scratch) = Scratch::new() else { return };
     if scratch.file("test_batch.bin", input).is_some() {
-        let _ = cifar_file::test_folder(scratch.path(), bad);
+        let _ = Cifar::Ten.test_folder(scratch.path(), bad);
+    }
+    if scratch.file("test.bin", input).is_some() {
+        let _ = Cifar::Hundred.test_folder(scratch.path(), bad);
     }
 }
 
