@@ -1,11 +1,13 @@
 //! Kiln's worker process for `cargo xtask bench`. It reads commands and answers with JSON lines, as `benches/peers/worker.py`
-//! describes them, with two more commands:
+//! describes them, with three more commands:
 //!
 //! ```text
 //! write ROW FILE   writes the row's initial weights and 20 batches for every worker; answers {}
 //! peak KEY         prepares the machine's fused multiply-adds; `run` then answers {"flops": F} of one repetition too
+//! logits FILE      compares a network with its original, from a file of torch_logits.py; answers {"difference": D} of the logits
 //! ```
 
+mod logits;
 mod peak;
 mod products;
 mod row;
@@ -73,6 +75,7 @@ fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -
             keep(key, peak::peak(threads));
             Ok(json!({ "flops": peak::flops(threads) }))
         }
+        ["logits", file] => Ok(json!({ "file": file, "difference": logits::difference(file)? })),
         ["run", key, seconds] => repeat(
             works.get_mut(key).ok_or("nothing is loaded under this key")?,
             seconds.parse()?,

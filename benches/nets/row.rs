@@ -28,6 +28,8 @@ pub(crate) enum Pass {
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) model: Model,
+    /// The side of the images, where it is not that of the network's input.
+    pub(crate) side: Option<usize>,
     pub(crate) batch: usize,
     pub(crate) pass: Pass,
     /// True in mixed precision with bf16.
@@ -35,15 +37,20 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Parses an id such as `net/resnet18-b32/train` or `net-bf16/resnet18-b32/train`.
+    /// Parses an id such as `net/resnet18-b32/train`, `net-bf16/resnet18-b32/train`, or with the side of images `net/resnet50@64-b16/train`.
     pub(crate) fn parse(id: &str) -> Outcome<Row> {
         let wrong = || format!("no row `{id}`");
         let mut parts = id.split('/');
         let half = parts.next() == Some("net-bf16");
         let (net, what) = (parts.next().ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
         let (name, batch) = net.rsplit_once("-b").ok_or_else(wrong)?;
+        let (name, side) = match name.split_once('@') {
+            Some((name, side)) => (name, Some(side.parse()?)),
+            None => (name, None),
+        };
         Ok(Row {
             model: Model::from_name(name).ok_or_else(wrong)?,
+            side,
             batch: batch.parse()?,
             pass: match what {
                 "train" => Pass::Train,
@@ -88,18 +95,15 @@ impl Row {
         match self.model {
             Model::MnistCnn => 32,
             Model::Lenet => 64,
-            Model::ResNet18 | Model::Vgg11 => self.batch,
             Model::GptMini => 4,
-            Model::Vae | Model::WganGp | Model::Mlp => self.batch,
-            Model::ResNet50
-            | Model::Gpt2
-            | Model::BertBase
-            | Model::BertMini
-            | Model::BertClassifier
-            | Model::BertTagger
-            | Model::DeepSpeech2
-            | Model::Transformer => self.batch,
+            _ => self.batch,
         }
+    }
+
+    /// The shape `[H, W, C]` of the images, of networks of images.
+    fn image(self) -> Option<[usize; 3]> {
+        let [h, w, c] = self.model.input().image()?;
+        Some([self.side.unwrap_or(h), self.side.unwrap_or(w), c])
     }
 
     /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones.
@@ -107,7 +111,7 @@ impl Row {
         let cpu = Cpu::new();
         let mut dict = StateDict::of(&self.model.build(&cpu, 1)?);
         if let Some(latent) = self.latent() {
-            let [h, w, c] = self.model.input().image().unwrap_or_default();
+            let [h, w, c] = self.image().unwrap_or_default();
             let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
             let noise = Tensor::randn(&cpu, &[STEPS, self.batch, latent], DType::F32, &mut Rng::new(3))?;
             dict.insert("x", Value::Float(x));
@@ -115,7 +119,7 @@ impl Row {
             return Ok(write(file, &dict, &Metadata::new())?);
         }
         let samples = STEPS * self.batch;
-        let (x, y) = match self.model.input().image() {
+        let (x, y) = match self.image() {
             Some([h, w, c]) => {
                 let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
                 let y = below(samples, self.model.outputs());

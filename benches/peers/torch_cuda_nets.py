@@ -21,7 +21,8 @@ try:
     import torch
     import torch.nn.functional as F
     from torch_cuda import DTYPES, matches, median_seconds
-    from torch_nets import Lenet, MnistCnn, ResNet18, Vgg11
+    from torch_images import SmallVgg, resnet18_small
+    from torch_nets import Lenet, MnistCnn
 except ImportError as e:
     sys.exit(f"torch_cuda_nets.py needs PyTorch and NumPy: {e}")
 
@@ -116,8 +117,8 @@ def adam(parameters):
 NETS = {
     "lenet": Images(Lenet, (3, 32, 32), 10, sgd(1e-3)),
     "mnist-cnn": Images(MnistCnn, (1, 28, 28), 10, adam),
-    "vgg11": Images(Vgg11, (3, 32, 32), 10, sgd(0.05, 5e-4)),
-    "resnet18": Images(ResNet18, (3, 32, 32), 10, sgd(0.1, 5e-4)),
+    "vgg11": Images(SmallVgg, (3, 32, 32), 10, sgd(0.05, 5e-4)),
+    "resnet18": Images(resnet18_small, (3, 32, 32), 10, sgd(0.1, 5e-4)),
     "resnet50": Images(resnet50, (3, 224, 224), 1000, sgd(0.1, 1e-4)),
     "bert-base": Bert(),
     "gpt2": Gpt2(),

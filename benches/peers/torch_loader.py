@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision import datasets
 from torchvision import transforms as T
-from torch_nets import ResNet18
+from torch_images import resnet18_small
 
 
 class Small(nn.Module):
@@ -50,7 +50,7 @@ def main():
     loader = torch.utils.data.DataLoader(
         data, args.batch, shuffle=True, num_workers=args.workers, drop_last=True, persistent_workers=kept
     )
-    net = {"none": None, "small": Small, "resnet18": ResNet18}[args.net]
+    net = {"none": None, "small": Small, "resnet18": resnet18_small}[args.net]
     net = net and net()
     optimizer = net and torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9)
     # The first epoch warms up; how long the start of workers takes counts in every one.

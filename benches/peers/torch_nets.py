@@ -6,16 +6,16 @@ with channels-last memory; compiled inference with frozen weights too. Rows of b
 """
 
 import argparse
+import functools
 import math
 
 import numpy as np
 import torch
 import torch._inductor.config as inductor
 import torch.nn.functional as F
+import torch_images
 import worker
 from torch import nn
-
-VGG = [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]
 
 
 class MnistCnn(nn.Module):
@@ -41,55 +41,6 @@ class Lenet(nn.Module):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
-
-
-class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.downsample = None
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
-
-
-class ResNet18(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-        self.fc = nn.Linear(512, 10)
-
-    def forward(self, x):
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
-
-
-class Vgg11(nn.Module):
-    def __init__(self):
-        super().__init__()
-        layers, inputs = [], 3
-        for outputs in VGG:
-            if outputs == 0:
-                layers.append(nn.MaxPool2d(2))
-            else:
-                layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-                inputs = outputs
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Linear(512, 10)
-
-    def forward(self, x):
-        return self.classifier(self.features(x).flatten(1))
 
 
 class Attention(nn.Module):
@@ -274,7 +225,9 @@ class WganGp(nn.Module):
         return step
 
 
-NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "resnet18": ResNet18, "vgg11": Vgg11, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp}
+NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp}
+for name, classes in (("resnet18", 10), ("vgg11", 10), ("resnet50", 1000), ("mobilenet-v2-32", 10)):
+    NETS[name] = functools.partial(torch_images.net, name, classes)
 # A dense layer behind a flattened image: its columns are (H, W, C) in Kiln's file and (C, H, W) here.
 FLATTENED = {"mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16)}
 IMAGES = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "resnet18": (3, 32, 32), "vgg11": (3, 32, 32)}

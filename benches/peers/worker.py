@@ -11,8 +11,8 @@
 
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
-A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16. FILE is a
-safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
+A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16;
+`NAME@64` has images of 64×64 in place of its own. FILE is a safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
 images `x` and `noise`, standard normal numbers that stand for all that a step draws.
 """
 
@@ -32,6 +32,8 @@ OPTIMIZERS = {
     "mnist-cnn": ("adam", 1e-3),
     "resnet18": ("sgd", 1e-4),
     "vgg11": ("sgd", 1e-4),
+    "resnet50": ("sgd", 1e-4),
+    "mobilenet-v2-32": ("sgd", 1e-4),
     "gpt-mini": ("adamw", 3e-4),
     "vae": ("adam", 1e-3),
     "wgan-gp": ("adam", 2e-4),
@@ -55,10 +57,10 @@ def read_tensors(path):
 
 
 def parse_row(row):
-    """`net/resnet18-b32/train` as ("resnet18", 32, True)."""
+    """`net/resnet18-b32/train` as ("resnet18", 32, True); the side of images, as in `resnet50@64`, shows in the batches."""
     _, net, what = row.split("/")
     name, batch = net.rsplit("-b", 1)
-    return name, int(batch), what == "train"
+    return name.split("@")[0], int(batch), what == "train"
 
 
 def is_bf16(row):

@@ -46,12 +46,14 @@ impl NetRow {
     }
 }
 
-/// The networks, each with its batch sizes of training and of inference.
-const NETS: [(&str, &[usize], &[usize]); 7] = [
+/// The networks, each with its batch sizes of training and of inference; behind an `@` the side of images that are not of the network's size.
+const NETS: [(&str, &[usize], &[usize]); 9] = [
     ("lenet", &[4, 128], &[128]),
     ("mnist-cnn", &[32, 128], &[128]),
     ("resnet18", &[32], &[32]),
     ("vgg11", &[32], &[32]),
+    ("resnet50@64", &[16], &[16]),
+    ("mobilenet-v2-32", &[32], &[32]),
     ("gpt-mini", &[8], &[8]),
     ("vae", &[128], &[]),
     ("wgan-gp", &[64], &[]),
@@ -150,10 +152,12 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 27 + 1 + 2 * PRODUCTS.len() + 2);
+        assert_eq!(ids.len(), 35 + 1 + 2 * PRODUCTS.len() + 2);
         for id in [
             "net/lenet-b4/train",
             "net-bf16/lenet-b4/train",
+            "net/resnet50@64-b16/train",
+            "net-bf16/mobilenet-v2-32-b32/infer",
             "net/gpt-mini-b8/infer",
             "net/gpt-mini-b1/generate",
             "gemm/512x4608x512/t1",

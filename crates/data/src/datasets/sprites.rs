@@ -43,7 +43,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
 /// The name of the table.
 const TABLE: &str = "labels.csv";
 
-/// What lies behind pictures with transparent parts.
+/// The colour behind the transparent parts of pictures.
 const GROUND: [u8; 3] = [255; 3];
 
 /// The picture in a file on a white ground, scaled to the network's input.
