@@ -26,12 +26,12 @@ pub(crate) fn run(args: DatasetsArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// The names of the models that take samples of a dataset. Images of a dataset with classes of its own have the size of the models whose
-/// recipes name it.
+/// The names of the models that take samples of a dataset.
 fn models(kind: DataKind) -> Vec<&'static str> {
     let card = kind.card();
-    let takes =
-        |model: &Model| model.input().kind == card.samples && (card.classes.is_empty() || model.recipe().data == kind);
+    let takes = |model: &Model| {
+        model.input().kind == card.samples && card.shape.is_none_or(|shape| shape == model.input().shape)
+    };
     Model::ALL.into_iter().filter(takes).map(Model::name).collect()
 }
 

@@ -302,4 +302,7 @@ fn datasets_and_help_list_the_table() {
         );
     }
     assert_eq!(listed["datasets"][5]["models"], serde_json::json!(["mlp"]));
+    let of = |dataset: usize| listed["datasets"][dataset]["models"].as_array().unwrap();
+    let small = ["lenet", "resnet18", "vgg11", "wide-resnet-28-10", "mobilenet-v2-32"];
+    assert_eq!((of(1), of(2)), (&small.map(Value::from).to_vec(), of(1)));
 }

@@ -57,6 +57,8 @@ pub struct DatasetCard {
     pub example: &'static str,
     /// The kind of its samples.
     pub samples: &'static SampleKind,
+    /// The shape of its samples, where they all have the same: networks of other inputs do not take them.
+    pub shape: Option<&'static [usize]>,
     /// The names of its classes, where they are known without its files.
     pub classes: &'static [&'static str],
     /// True if the column to predict has to be named.

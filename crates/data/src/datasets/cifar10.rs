@@ -16,6 +16,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it",
     example: "cifar-10-batches-bin",
     samples: &IMAGES,
+    shape: Some(&[32, 32, 3]),
     classes: Cifar::Ten.class_names(),
     has_target: false,
     facts: &[],

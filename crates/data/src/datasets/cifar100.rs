@@ -17,6 +17,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "download https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, unpack it",
     example: "cifar-100-binary",
     samples: &IMAGES,
+    shape: Some(&[32, 32, 3]),
     classes: Cifar::Hundred.class_names(),
     has_target: false,
     facts: &[],

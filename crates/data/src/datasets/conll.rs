@@ -60,6 +60,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "write a file with a word and its tag in each line, and an empty line behind each sentence",
     example: "FILE.conll",
     samples: &TAGGED,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::VOCABULARY, Facts::CLASSES],

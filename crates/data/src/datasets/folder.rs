@@ -17,6 +17,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "put the images of each class into a folder of its own",
     example: "photos",
     samples: &IMAGES,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[],

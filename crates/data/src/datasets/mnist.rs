@@ -16,6 +16,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "put MNIST's four files into a folder",
     example: "fashion-mnist",
     samples: &IMAGES,
+    shape: Some(&[28, 28, 1]),
     classes: &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
     has_target: false,
     facts: &[],

@@ -53,6 +53,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "write a table with a text and what belongs to it in each line, separated by a tab",
     example: "FILE.tsv",
     samples: &PAIRS,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::VOCABULARY],

@@ -51,6 +51,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "write a table of tab-separated columns path and text (and split: train or test, and seconds)",
     example: "manifest.tsv",
     samples: &UTTERANCES,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::ALPHABET],

@@ -22,6 +22,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "take any text of some thousand lines",
     example: "FILE.txt",
     samples: &PAIRS,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::VOCABULARY],

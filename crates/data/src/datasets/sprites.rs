@@ -24,6 +24,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "put a PNG and a labels.csv with the columns column, row, label and split into a folder",
     example: "emoji",
     samples: &IMAGES,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::CLASSES],

@@ -43,6 +43,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "take a CSV file of numbers with a header",
     example: "FILE.csv",
     samples: &ROWS,
+    shape: None,
     classes: &[],
     has_target: true,
     facts: &[Facts::FEATURES, Facts::TARGETS],

@@ -48,6 +48,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "take any text of some thousand characters",
     example: "FILE.txt",
     samples: &WINDOWS,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::VOCABULARY],

@@ -42,6 +42,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     obtain: "write a table with a text and its label in each line, separated by a tab",
     example: "FILE.tsv",
     samples: &TEXTS,
+    shape: None,
     classes: &[],
     has_target: false,
     facts: &[Facts::VOCABULARY, Facts::CLASSES],
