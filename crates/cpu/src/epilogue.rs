@@ -41,6 +41,24 @@ macro_rules! activate {
 }
 fused_functions!(activate);
 
+macro_rules! activate_all {
+    ($($name:ident),*) => {
+        /// `y = f(y)` for every element: a loop for each function, which the caller compiles for its vector units.
+        #[inline(always)]
+        fn activate_all<A: Real>(f: Activation, block: &mut [A]) {
+            match f {
+                Activation::None => {}
+                $(Activation::$name => {
+                    for y in block {
+                        *y = pointwise::$name::value(*y, A::ZERO, A::ZERO);
+                    }
+                })*
+            }
+        }
+    };
+}
+fused_functions!(activate_all);
+
 /// `y[i] = f(y[i] + bias[i])` for every row `y` of a block whose rows have the length of `bias`.
 pub(crate) fn finish_rows<A: Real>(block: &mut [A], width: usize, bias: Option<&[A]>, f: Activation) {
     if width == 0 {
@@ -56,14 +74,7 @@ pub(crate) fn finish_rows<A: Real>(block: &mut [A], width: usize, bias: Option<&
                     }
                 }
             }
-            match f {
-                Activation::None => {}
-                Activation::Relu => block.iter_mut().for_each(
-                    #[inline(always)]
-                    |y| *y = activate(Activation::Relu, *y),
-                ),
-                f => block.iter_mut().for_each(|y| *y = activate(f, *y)),
-            }
+            activate_all(f, block);
         },
     );
 }

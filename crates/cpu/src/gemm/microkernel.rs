@@ -289,10 +289,16 @@ pub(crate) struct DotTile<A> {
     pub(crate) a: [*const A; DOTS],
     pub(crate) b: [*const A; DOTS],
     pub(crate) len: usize,
+    /// The distance in elements from a column of B to the one that the next tile reads in its place.
+    pub(crate) next: usize,
 }
 
 /// The number of rows and columns of a [`DotTile`].
 pub(crate) const DOTS: usize = 4;
+
+/// The distance, in elements of a column, at which columns of B are prefetched: with one row they come from memory as fast as they
+/// are read, and four columns at a time are too short for the hardware to follow.
+const DOTS_AHEAD: usize = 512;
 
 /// Computes the first `MR` rows of the tile; the others stay as they are.
 ///
@@ -302,11 +308,15 @@ pub(crate) const DOTS: usize = 4;
 pub(crate) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c: &mut [[V::Element; DOTS]; DOTS]) {
     let mut sums = [[V::zero(); DOTS]; MR];
     let whole = t.len / V::LANES * V::LANES;
-    // SAFETY: the caller's contract bounds every offset below.
+    let (ahead, over) = (DOTS_AHEAD.min(t.len), t.next.wrapping_sub(t.len));
+    // SAFETY: the caller's contract bounds every offset below; a prefetch need not be readable.
     unsafe {
         for k in (0..whole).step_by(V::LANES) {
+            let at = k + ahead;
+            let at = if at < t.len { at } else { at.wrapping_add(over) };
             let mut b = [V::zero(); DOTS];
             for j in 0..DOTS {
+                V::prefetch(t.b[j].wrapping_add(at));
                 b[j] = V::load(t.b[j].add(k));
             }
             for i in 0..MR {

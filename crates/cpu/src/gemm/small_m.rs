@@ -16,7 +16,7 @@ pub(crate) fn gemm_nt_small<A: Gemm>(
     mut c: CTile<'_, A>,
     e: Epilogue<'_, A>,
 ) {
-    let (rows, columns) = (c.rows, c.columns);
+    let (rows, columns, next) = (c.rows, c.columns, DOTS * b_step);
     for row in (0..rows).step_by(DOTS) {
         let height = DOTS.min(rows - row);
         // Rows and columns past the end repeat the last one; their results are not stored.
@@ -28,7 +28,7 @@ pub(crate) fn gemm_nt_small<A: Gemm>(
             let kernel = kernels.dots[usize::from(height > 1)];
             // SAFETY: every pointer was taken of a slice of `len` elements; the instructions are this machine's, as `Kernels`
             // hands out no others.
-            unsafe { kernel(&DotTile { a, b, len }, &mut sums) };
+            unsafe { kernel(&DotTile { a, b, len, next }, &mut sums) };
             for (i, sums) in sums[..height].iter().enumerate() {
                 c.slice(row + i)[column..column + width].copy_from_slice(&sums[..width]);
             }
