@@ -168,6 +168,22 @@ impl<'a, A: Gemm> Panels<'a, A> {
         })
     }
 
+    /// The first `steps` steps of packed panels of one block of k.
+    ///
+    /// # Panics
+    /// If they are others, or there are fewer steps: a bug in the op.
+    pub(crate) fn up_to(&self, steps: usize) -> Panels<'_, A> {
+        let (Data::Packed(data), [unit]) = (&self.data, self.units.as_slice()) else {
+            panic!("packed panels of one block of k");
+        };
+        assert!(unit.taps == (0..1) && steps <= unit.steps.len(), "steps of the block");
+        Panels {
+            data: Data::Lent(data.as_slice(), unit.len() * self.width),
+            units: units_of(1, steps, unit.len()),
+            ..*self
+        }
+    }
+
     /// The number of steps of the longest block of k.
     pub(crate) fn longest(&self) -> usize {
         self.units.iter().map(KBlock::len).max().unwrap_or(0)

@@ -9,6 +9,7 @@ use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
+use std::ops::Range;
 
 /// The number of queries in a block: whole tiles of every instruction set, and few, because the causal scores of a block are
 /// computed up to the last query's position. On a Zen 4 twelve took as long: fewer wasted scores, but more calls.
@@ -23,6 +24,8 @@ pub(super) struct Call<'a, A: 'static> {
     /// The number of entries of a position: of the result, and below of queries, keys and values together.
     pub(super) joined: usize,
     pub(super) packed: usize,
+    /// The most keys of a block.
+    pub(super) keys: usize,
     pub(super) causal: bool,
     pub(super) scale: A,
     /// The distance between rows of scores: whole lanes and one more cache line, so that rows do not share sets of a cache.
@@ -32,7 +35,8 @@ pub(super) struct Call<'a, A: 'static> {
 }
 
 impl<'a, A: Scalar + Real> Call<'a, A> {
-    pub(super) fn new(cpu: &'a Cpu, kernels: &'static Kernels<A>, p: &AttentionParams) -> Self {
+    /// Those of blocks of at most `keys` keys.
+    pub(super) fn new(cpu: &'a Cpu, kernels: &'static Kernels<A>, p: &AttentionParams, keys: usize) -> Self {
         let [positions, heads, width] = [p.positions, p.heads, p.width].map(|d| d as usize);
         debug_assert!(p.scale > 0.0, "masked scores are −∞ after scaling");
         Call {
@@ -42,16 +46,35 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
             width,
             joined: heads * width,
             packed: 3 * heads * width,
+            keys,
             causal: p.causal == 1,
             scale: A::of(p.scale),
-            stride: positions.next_multiple_of(LANES) + 16,
+            stride: positions.min(keys).next_multiple_of(LANES) + 16,
             parallel: p.flops() > 2 * BLOCK_WORK as u64,
         }
     }
 
-    /// The number of positions that any of the queries before `end` attends to.
+    /// The blocks of keys.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
+        let (positions, keys) = (self.positions, self.keys);
+        (0..positions)
+            .step_by(keys)
+            .map(move |from| from..(from + keys).min(positions))
+    }
+
+    /// The first query that attends to a key of a block.
+    pub(super) fn first(&self, keys: &Range<usize>) -> usize {
+        if self.causal { keys.start } else { 0 }
+    }
+
+    /// The end of the positions that any of the queries before `end` attends to.
     pub(super) fn seen(&self, end: usize) -> usize {
         if self.causal { end } else { self.positions }
+    }
+
+    /// The number of keys of a block that any of the queries before `end` attends to.
+    pub(super) fn seen_of(&self, keys: &Range<usize>, end: usize) -> usize {
+        self.seen(end).min(keys.end) - keys.start
     }
 
     /// Part `part` (query, key or value) of a head, from its first element on, in the packed input of its sequence.
@@ -59,17 +82,17 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
         &sequence[part * self.joined + head * self.width..]
     }
 
-    /// Packs the transpose of a head's vectors, `step` apart, as the right operand of a product.
-    pub(super) fn turned(&self, x: &[A], step: usize) -> Result<Panels<'static, A>> {
+    /// Packs the transpose of a block of a head's vectors, `step` apart, as the right operand of a product.
+    pub(super) fn turned(&self, x: &[A], step: usize, keys: &Range<usize>) -> Result<Panels<'static, A>> {
         let source = BOperand {
-            data: x,
+            data: &x[keys.start * step..],
             taps: &[0],
             steps: self.width,
-            columns: self.positions,
+            columns: keys.len(),
             k_step: 1,
             n_step: step,
         };
-        Panels::packed(self.cpu, self.kernels, source)
+        Panels::packed_here(self.cpu, self.kernels, source)
     }
 
     /// The first `count` of a head's vectors, `step` apart, as the right operand of a product, read in place.
@@ -85,9 +108,22 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
         Panels::direct(self.kernels, source).expect("rows are contiguous and there are some")
     }
 
-    /// Computes `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
-    pub(super) fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
-        gemm_nn(self.kernels, (a, step), b, 0, CTile::new(c), Epilogue::NONE, false);
+    /// Packs a block of a head's vectors, `step` apart, as the right operand of a product.
+    pub(super) fn block(&self, x: &[A], step: usize, keys: &Range<usize>) -> Result<Panels<'static, A>> {
+        let source = BOperand {
+            data: &x[keys.start * step..],
+            taps: &[0],
+            steps: keys.len(),
+            columns: self.width,
+            k_step: step,
+            n_step: 1,
+        };
+        Panels::packed_here(self.cpu, self.kernels, source)
+    }
+
+    /// Computes `c = a·b` for as many rows of `a`, `step` apart, as `c` has; with `add` the product is added to `c`.
+    pub(super) fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>, add: bool) {
+        gemm_nn(self.kernels, (a, step), b, 0, CTile::new(c), Epilogue::NONE, add);
     }
 
     /// The first `columns` columns of `rows` rows of scores.

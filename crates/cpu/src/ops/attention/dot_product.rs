@@ -4,8 +4,10 @@
 use super::backward::slopes;
 use super::call::{QUERIES, by_head};
 use super::forward::exponentials;
+use crate::gemm::microkernel::DOTS;
 use crate::gemm::{
-    AOperand, BLOCK_WORK, BOperand, CTile, Epilogue, Kernels, Panels, Segment, gemm_nn, gemm_tn_segmented,
+    AOperand, BLOCK_WORK, BOperand, CTile, Epilogue, Kernels, Panels, Segment, gemm_nn, gemm_nt_small,
+    gemm_tn_segmented,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
@@ -287,14 +289,23 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
     fn forward(&self, n: usize, head: usize, y: &mut ArrayViewMut2<'_, A>, lse: &mut [A]) -> Result<()> {
         let shared = head / (self.heads / self.kv_heads);
         let q = self.own_queries(n, head);
-        let keys = self.turned(self.own_keys(self.given.k, n, shared))?;
+        let keys = self.own_keys(self.given.k, n, shared);
+        // A few queries, as of a text that is continued, do not pay for turning all keys.
+        let turned = (self.queries > DOTS).then(|| self.turned(keys)).transpose()?;
         let values = self.own_keys(self.given.v, n, shared);
         let mut scores = self.cpu.scratch(A::DTYPE, (QUERIES + 1) * self.stride)?;
         let (scores, factors) = scores.as_mut_slice::<A>().split_at_mut(QUERIES * self.stride);
         for first in (0..self.queries).step_by(QUERIES) {
             let end = (first + QUERIES).min(self.queries);
             let (count, seen) = (end - first, self.seen(end));
-            self.product(q.from(first), &keys, self.scores(scores, count, seen));
+            let (q, c) = (q.from(first), self.scores(scores, count, seen));
+            match &turned {
+                Some(keys) => self.product(q, keys, c),
+                None => {
+                    let (q, keys) = ((q.data, q.step), (keys.data, keys.step));
+                    gemm_nt_small(self.kernels, q, keys, 0, self.width, CTile::new(c), Epilogue::NONE);
+                }
+            }
             let mut sums = [A::ONE; QUERIES];
             for (i, row) in scores.chunks_exact_mut(self.stride).take(count).enumerate() {
                 let row = &mut row[..seen.next_multiple_of(LANES)];
@@ -358,7 +369,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
                     }
                     lanes::<A, _>(
                         #[inline(always)]
-                        || slopes(self.scale, lse[i], &mut p[..whole], &mut ds[..whole], own),
+                        || slopes(self.scale, lse[i], None, &mut p[..whole], &mut ds[..whole], own),
                     );
                     if self.dropout.is_some() {
                         drop_from(p, factors, own);

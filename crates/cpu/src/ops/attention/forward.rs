@@ -27,7 +27,7 @@ pub(super) fn run<A: Scalar + Real>(
     if y.is_empty() {
         return Ok(());
     }
-    let call = Call::new(cpu, kernels, p);
+    let call = Call::new(cpu, kernels, p, p.positions as usize);
     let (batch, heads) = (p.batch as usize, p.heads as usize);
     let y = by_head(y, [batch, call.positions, heads, call.width])?;
     let mut results: Vec<Head<'_, A>> = room(y.len())?;
@@ -42,7 +42,7 @@ impl<A: Scalar + Real> Call<'_, A> {
     /// Computes one head of a sequence.
     fn forward(&self, sequence: &[A], head: usize, (y, lse): &mut Head<'_, A>) -> Result<()> {
         let [q, k, v] = [0, 1, 2].map(|part| self.part(sequence, head, part));
-        let keys = self.turned(k, self.packed)?;
+        let keys = self.turned(k, self.packed, &(0..self.positions))?;
         let mut scores = self.cpu.scratch(A::DTYPE, QUERIES * self.stride)?;
         let scores = scores.as_mut_slice::<A>();
         for first in (0..self.positions).step_by(QUERIES) {
@@ -53,6 +53,7 @@ impl<A: Scalar + Real> Call<'_, A> {
                 self.packed,
                 &keys,
                 self.scores(scores, count, seen),
+                false,
             );
             let mut sums = [A::default(); QUERIES];
             lanes::<A, _>(
@@ -66,7 +67,13 @@ impl<A: Scalar + Real> Call<'_, A> {
                 },
             );
             let mut y = y.slice_mut(s![first..end, ..]);
-            self.product(scores, self.stride, &self.lying(v, self.packed, seen), y.view_mut());
+            self.product(
+                scores,
+                self.stride,
+                &self.lying(v, self.packed, seen),
+                y.view_mut(),
+                false,
+            );
             for (mut y, &sum) in y.outer_iter_mut().zip(&sums) {
                 let divided = A::ONE / sum;
                 y.map_inplace(|y| *y = *y * divided);

@@ -353,6 +353,7 @@ impl Call<'_> {
                         slopes(
                             self.scale,
                             lse[i],
+                            None,
                             &mut p[..columns],
                             &mut ds[..columns],
                             self.seen(i + 1),

@@ -1,5 +1,6 @@
 //! Attention, head by head: blocks of scores are computed and used while they are in cache, and never stored (Dao et
-//! al., "FlashAttention", 2022). A block has whole rows of scores, so that a softmax takes one pass, and as few as fit.
+//! al., "FlashAttention", 2022). A block of the forward pass has whole rows of scores, so that a softmax takes one pass, and as
+//! few as fit; the gradient takes one block of keys after the other, whose packed operands and gradients stay in cache.
 //!
 //! Queries, keys and values are read in place, a position apart; an operand that is needed transposed is packed. Blocks of
 //! causal scores that are all masked are skipped.
@@ -85,9 +86,11 @@ impl AttentionOps for Cpu {
             return halves::backward(self, p, &given, dqkv.as_mut_slice());
         }
         float!(qkv.dtype(), T => {
-            let (qkv, g) = (Upcast::new::<T>(self, qkv)?, Upcast::new::<T>(self, g)?);
+            let [qkv, y, g] = [qkv, y, g].map(|x| Upcast::new::<T>(self, x));
+            let (qkv, y, g) = (qkv?, y?, g?);
             let given = backward::Given {
                 qkv: qkv.slice(),
+                y: y.slice(),
                 lse: lse.as_slice(),
                 g: g.slice(),
             };

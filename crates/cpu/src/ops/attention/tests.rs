@@ -39,6 +39,7 @@ fn fused<A: Scalar + Real>(
     forward::run(cpu, kernels, p, qkv, y.as_mut_slice(), lse.as_mut_slice()).unwrap();
     let given = backward::Given {
         qkv,
+        y: y.as_slice(),
         lse: lse.as_slice(),
         g,
     };
