@@ -247,6 +247,45 @@ pub(crate) fn gemm_nn<A: Gemm>(
     finish(b, first, &mut c, RowMap::First(rows), e);
 }
 
+/// As [`gemm_nn`] from the first column on, for few rows, whose tiles all read a panel of B before the next panel is: from a farther
+/// cache a panel comes once. `backwards` begins with the last panel, which a call before may have left in cache.
+pub(crate) fn gemm_few_rows<A: Gemm>(
+    kernels: &Kernels<A>,
+    (a, a_step): (&[A], usize),
+    b: &Panels<'_, A>,
+    mut c: CTile<'_, A>,
+    e: Epilogue<'_, A>,
+    add: bool,
+    backwards: bool,
+) {
+    let rows = c.rows;
+    // Tiles of equal heights: a low one at the end would wait for its loads.
+    let each = rows.div_ceil(rows.div_ceil(kernels.tile()).max(1)).max(1);
+    let height = kernels.height(each);
+    let (mut table, mut targets) = ([std::ptr::null(); MAX_ROWS], [std::ptr::null_mut(); MAX_ROWS]);
+    for (u, unit) in b.units.iter().enumerate() {
+        assert!(unit.taps == (0..1), "a matrix has one tap");
+        let inside = rows == 0 || (rows - 1) * a_step + unit.steps.end <= a.len();
+        assert!(inside, "rows inside A");
+        let panels = BlockPanels::new(kernels, b, u, 0, c.columns, e, add || u > 0);
+        let count = panels.list.len();
+        for i in 0..count {
+            let panel = if backwards { count - 1 - i } else { i };
+            for start in (0..rows).step_by(each) {
+                let count = each.min(rows - start);
+                let row = a.as_ptr().wrapping_add(start * a_step + unit.steps.start);
+                for (i, to) in table.iter_mut().enumerate() {
+                    *to = row.wrapping_add(i.min(count - 1).wrapping_mul(a_step));
+                }
+                c.rows(start, &mut targets[..count]);
+                // SAFETY: as in `gemm_nn`; `panel` is one of the list.
+                unsafe { panels.tile(panel, height, count, &table, &[0], &targets, Prefetch::NONE) };
+            }
+        }
+    }
+    finish(b, 0, &mut c, RowMap::First(rows), e);
+}
+
 /// Completes C after all blocks of k: the epilogue alone if there are none, or an activation that the kernels lack.
 fn finish<A: Gemm>(b: &Panels<'_, A>, first: usize, c: &mut CTile<'_, A>, places: RowMap<'_>, e: Epilogue<'_, A>) {
     let empty = b.units.is_empty();
@@ -328,37 +367,53 @@ impl<'p, A: Gemm> BlockPanels<'p, A> {
         c: &[*mut A; MAX_ROWS],
         ahead: Prefetch<A>,
     ) {
-        debug_assert!(taps.iter().all(|tap| (tap + 1) * self.len <= self.all));
-        let width = self.kernels.panel();
-        for (i, &(panel, b_step)) in self.list.iter().enumerate() {
-            let from = i * width;
-            let columns = width.min(self.columns - from);
-            let tile = RowTile {
-                a: a.as_ptr(),
-                taps,
-                len: self.len,
-                b: panel.as_ptr(),
-                b_step,
-                c: c.as_ptr(),
-                c_offset: from,
-                count,
-                columns,
-                ahead: if i + 1 == self.list.len() {
-                    ahead
-                } else {
-                    Prefetch::NONE
-                },
-                finish: Finish {
-                    add: self.add,
-                    bias: self.bias.map_or(std::ptr::null(), |bias| bias[from..].as_ptr()),
-                    relu: self.relu,
-                },
-            };
-            let kernel = height.by_row[usize::from(columns > self.kernels.lanes)];
-            // SAFETY: A and C: the caller's contract. B: `new` compared every panel with the unit. The bias has as many
-            // elements as there are columns. The instructions are this machine's, as `Kernels` hands out no others.
-            unsafe { kernel(&tile) };
+        for i in 0..self.list.len() {
+            let last = i + 1 == self.list.len();
+            let ahead = if last { ahead } else { Prefetch::NONE };
+            // SAFETY: the caller's contract.
+            unsafe { self.tile(i, height, count, a, taps, c, ahead) };
         }
+    }
+
+    /// Computes the tile of panel `i` alone.
+    ///
+    /// # Safety
+    /// As [`BlockPanels::run`]; the list has a panel `i`.
+    unsafe fn tile(
+        &self,
+        i: usize,
+        height: &MicroKernels<A>,
+        count: usize,
+        a: &[*const A],
+        taps: &[usize],
+        c: &[*mut A; MAX_ROWS],
+        ahead: Prefetch<A>,
+    ) {
+        debug_assert!(taps.iter().all(|tap| (tap + 1) * self.len <= self.all));
+        let (panel, b_step) = self.list[i];
+        let from = i * self.kernels.panel();
+        let columns = self.kernels.panel().min(self.columns - from);
+        let tile = RowTile {
+            a: a.as_ptr(),
+            taps,
+            len: self.len,
+            b: panel.as_ptr(),
+            b_step,
+            c: c.as_ptr(),
+            c_offset: from,
+            count,
+            columns,
+            ahead,
+            finish: Finish {
+                add: self.add,
+                bias: self.bias.map_or(std::ptr::null(), |bias| bias[from..].as_ptr()),
+                relu: self.relu,
+            },
+        };
+        let kernel = height.by_row[usize::from(columns > self.kernels.lanes)];
+        // SAFETY: A and C: the caller's contract. B: `new` compared every panel with the unit. The bias has as many
+        // elements as there are columns. The instructions are this machine's, as `Kernels` hands out no others.
+        unsafe { kernel(&tile) };
     }
 }
 

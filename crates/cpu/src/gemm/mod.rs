@@ -36,7 +36,7 @@ mod transpose;
 mod transposed_a;
 
 pub(crate) use crate::epilogue::Epilogue;
-pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_indirect, gemm_nn};
+pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_few_rows, gemm_indirect, gemm_nn};
 pub(crate) use kernels::{Gemm, Kernels};
 pub(crate) use microkernel::Segment;
 pub(crate) use pack::{BOperand, KBlock, Panels, UNIT};

@@ -2,7 +2,7 @@
 
 use super::call::{Call, matrix, row};
 use super::gates::{self, Back};
-use crate::gemm::{CTile, Epilogue, Panels, gemm_nn};
+use crate::gemm::{CTile, Epilogue, Panels, gemm_few_rows};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use kiln_core::Result;
@@ -70,7 +70,8 @@ impl<A: Scalar> Call<'_, A> {
     /// The steps of the sequences from `first` on. `dh0` and `dc0` hold the gradients of the states after each step on the way.
     fn sequence_back(&self, w: &Panels<'_, A>, first: usize, of: &Given<'_, A>, to: &mut Task<'_, A>) -> Result<()> {
         let (rows, width, hidden, kept) = (to.dx.dim().1, self.width(), self.hidden, self.kept());
-        let mut dr = self.cpu.scratch(A::DTYPE, rows * width)?;
+        let apart = Self::apart(width);
+        let mut dr = self.cpu.scratch(A::DTYPE, rows * apart)?;
         let dr = dr.as_mut_slice::<A>();
         let (dh, dc) = (&mut *to.dh0, &mut *to.dc0);
         dh.fill(A::ZERO);
@@ -81,7 +82,7 @@ impl<A: Scalar> Call<'_, A> {
         for i in (0..self.steps).rev() {
             let t = self.step(i);
             for n in 0..rows {
-                let (dx, dr) = (row(&mut to.dx, t, n), &mut dr[n * width..][..width]);
+                let (dx, dr) = (row(&mut to.dx, t, n), &mut dr[n * apart..][..width]);
                 let before = row(&mut to.before, t, n);
                 let sequence = first + n;
                 if t >= self.len(sequence) {
@@ -115,8 +116,8 @@ impl<A: Scalar> Call<'_, A> {
                     row(whole, t, n).copy_from_slice(dr);
                 }
             }
-            let c = CTile::new(matrix(dh, rows, hidden));
-            gemm_nn(self.kernels, (dr, width), w, 0, c, Epilogue::NONE, true);
+            let to = CTile::new(matrix(dh, hidden, hidden));
+            gemm_few_rows(self.kernels, (dr, apart), w, to, Epilogue::NONE, true, i % 2 == 1);
         }
         Ok(())
     }

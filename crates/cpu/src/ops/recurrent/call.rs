@@ -5,10 +5,13 @@ use crate::gemm::{BOperand, Kernels, Panels, SERIAL_THRESHOLD};
 use crate::scalar::Scalar;
 use kiln_core::Result;
 use kiln_core::ops::RecurrentCell;
-use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis};
+use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis, s};
 
-/// The most sequences of a task: the rows of a tile of a product that leaves registers for two columns of vectors.
-const MOST: usize = 8;
+/// The most sequences of a task: two tiles of AVX-512, which read the weight once.
+const MOST: usize = 24;
+
+/// The sequences whose products take as long as reading the weight from a third-level cache: fewer in a task save no time.
+const FEW: usize = 4;
 
 /// The sizes of a call and its operands but for the weight.
 pub(super) struct Call<'a, A: 'static> {
@@ -63,9 +66,22 @@ impl<'a, A: Scalar> Call<'a, A> {
         &x[n * self.hidden..][..self.hidden]
     }
 
-    /// The sequences of a task.
+    /// The sequences of a task: as many as leave every thread one. Those of a task read the weight together, and that is all they have
+    /// in common, so that results do not depend on the number of threads.
     pub(super) fn sequences(&self) -> usize {
-        self.batch.div_ceil(2).clamp(1, MOST)
+        let threads = if self.parallel() {
+            rayon::current_num_threads()
+        } else {
+            1
+        };
+        let tasks = threads.min(self.batch.div_ceil(FEW)).max(self.batch.div_ceil(MOST));
+        self.batch.div_ceil(tasks.max(1)).max(1)
+    }
+
+    /// The distance of rows of `columns` elements that products read or write: a cache line more than they need, because rows that are
+    /// a multiple of 4 KiB apart share a set of a cache.
+    pub(super) fn apart(columns: usize) -> usize {
+        columns.next_multiple_of(16) + 16
     }
 
     /// True if tasks are worth other threads.
@@ -121,7 +137,7 @@ pub(super) fn row<'x, A>(x: &'x mut ArrayViewMut3<'_, A>, t: usize, n: usize) ->
     row.into_slice().expect("rows are contiguous")
 }
 
-/// A view of `c` as a matrix.
-pub(super) fn matrix<A>(c: &mut [A], rows: usize, columns: usize) -> ArrayViewMut2<'_, A> {
-    crate::gemm::matrix(c, rows, columns)
+/// A view of the first `columns` of rows that are `step` apart.
+pub(super) fn matrix<A>(c: &mut [A], step: usize, columns: usize) -> ArrayViewMut2<'_, A> {
+    crate::gemm::matrix(c, c.len() / step.max(1), step).slice_move(s![.., ..columns])
 }

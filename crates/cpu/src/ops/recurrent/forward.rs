@@ -2,7 +2,7 @@
 
 use super::call::{Call, matrix, row};
 use super::gates::{self, Step};
-use crate::gemm::{CTile, Epilogue, Panels, gemm_nn};
+use crate::gemm::{CTile, Epilogue, Panels, gemm_few_rows};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use kiln_core::Result;
@@ -42,9 +42,10 @@ impl<A: Scalar> Call<'_, A> {
     ) -> Result<()> {
         let (rows, width, hidden) = (y.dim().1, self.width(), self.hidden);
         let lasting = if self.c0.is_empty() { 0 } else { rows * hidden };
+        let (apart, h_apart) = (Self::apart(width), Self::apart(hidden));
         let (mut products, mut h) = (
-            self.cpu.scratch(A::DTYPE, rows * width)?,
-            self.cpu.scratch(A::DTYPE, rows * hidden)?,
+            self.cpu.scratch(A::DTYPE, rows * apart)?,
+            self.cpu.scratch(A::DTYPE, rows * h_apart)?,
         );
         let mut c = self.cpu.scratch(A::DTYPE, lasting)?;
         let (products, h, c) = (
@@ -52,7 +53,9 @@ impl<A: Scalar> Call<'_, A> {
             h.as_mut_slice::<A>(),
             c.as_mut_slice::<A>(),
         );
-        h.copy_from_slice(&self.h0[first * hidden..][..rows * hidden]);
+        for (n, h) in h.chunks_exact_mut(h_apart).enumerate() {
+            h[..hidden].copy_from_slice(self.row(self.h0, first + n));
+        }
         if lasting > 0 {
             c.copy_from_slice(&self.c0[first * hidden..][..lasting]);
         }
@@ -62,15 +65,8 @@ impl<A: Scalar> Call<'_, A> {
         };
         for i in 0..self.steps {
             let t = self.step(i);
-            gemm_nn(
-                self.kernels,
-                (h, hidden),
-                w,
-                0,
-                CTile::new(matrix(products, rows, width)),
-                e,
-                false,
-            );
+            let to = CTile::new(matrix(products, apart, width));
+            gemm_few_rows(self.kernels, (h, h_apart), w, to, e, false, i % 2 == 1);
             for n in 0..rows {
                 let y = row(y, t, n);
                 if t >= self.len(first + n) {
@@ -79,9 +75,9 @@ impl<A: Scalar> Call<'_, A> {
                 }
                 let step = Step {
                     x: &x[(t * self.batch + first + n) * width..][..width],
-                    products: &products[n * width..][..width],
+                    products: &products[n * apart..][..width],
                 };
-                let h = &mut h[n * hidden..][..hidden];
+                let h = &mut h[n * h_apart..][..hidden];
                 let c = c.get_mut(n * hidden..(n + 1) * hidden);
                 let kept = kept.as_deref_mut().map(|kept| row(kept, t, n));
                 gates::forward(self.cell, &step, h, c, kept);

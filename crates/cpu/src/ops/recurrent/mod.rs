@@ -1,7 +1,7 @@
 //! Recurrent layers: a few sequences of the batch are a task, which goes through all steps by itself. Its products of states read one
 //! weight, packed once for all steps; the gates of a state follow while its products are in cache.
 //!
-//! How many sequences a task has depends on their number alone.
+//! A result does not depend on the sequences that are in a task with it.
 
 mod backward;
 mod call;
