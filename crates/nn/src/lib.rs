@@ -57,6 +57,7 @@ extern crate kiln_derive;
 
 mod array;
 pub mod autograd;
+pub mod detection;
 mod indices;
 pub mod init;
 mod instances;

@@ -10,6 +10,7 @@ mod bounded;
 mod case;
 mod compare;
 mod conformance;
+pub mod detection;
 pub mod golden;
 mod gradcheck;
 mod half_gradients;

@@ -45,6 +45,7 @@ macro_rules! every_suite {
             ops::residual { residual_norm, residual_add, dropped, norm_again, refused }
             ops::rotary { rotary, refused }
             ops::softmax { softmax, refused }
+            ::detection { overlaps, losses, coded, regions, refused }
             ::golden { pytorch, edges }
             ::halves { rounded_once, losses }
             ::misfit { refuses_misfits }

@@ -105,6 +105,14 @@ pub(super) fn set_training<B: Backend>(entries: EntriesMut<'_, B>, training: boo
     }
 }
 
+pub(super) fn pin_eval<B: Backend>(entries: EntriesMut<'_, B>, pinned: bool) {
+    for (_, entry) in entries {
+        if let EntryMut::Mode(mode) = entry {
+            mode.pin_eval(pinned);
+        }
+    }
+}
+
 pub(super) fn set_trainable<B: Backend>(
     entries: EntriesMut<'_, B>,
     select: &dyn Fn(&str) -> bool,

@@ -138,6 +138,25 @@ pub trait Module<B: Backend>: Walkable<B> {
         entries::set_training(entries_mut(self), false);
     }
 
+    /// Keeps layers that behave differently in training in evaluation, whatever [`Module::train`] says, or lets them change again: batch
+    /// norms that are pinned and frozen are the frozen batch norms of fine-tuned networks (`torchvision.ops.FrozenBatchNorm2d`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut norm = BatchNorm::new(init, 3)?;
+    /// norm.pin_eval(true);
+    /// norm.freeze();
+    /// norm.train();
+    /// let y = norm.forward(&Tensor::full(&cpu, &[4, 3], DType::F32, 5.0)?)?;
+    /// assert!(y.min(&[], false)?.item()? > 4.9); // by the running mean, which is 0 and stays so
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    fn pin_eval(&mut self, pinned: bool) {
+        entries::pin_eval(entries_mut(self), pinned);
+    }
+
     /// Stops every parameter from training: no gradient is computed for it and no optimizer changes it.
     ///
     /// ```

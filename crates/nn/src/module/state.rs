@@ -324,11 +324,15 @@ impl<B: Backend> Counter<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     training: bool,
+    pinned: bool,
 }
 
 impl Default for Mode {
     fn default() -> Self {
-        Mode { training: true }
+        Mode {
+            training: true,
+            pinned: false,
+        }
     }
 }
 
@@ -340,7 +344,7 @@ impl Mode {
         self.training
     }
 
-    /// Switches between training and evaluation.
+    /// Switches between training and evaluation, unless evaluation is pinned.
     ///
     /// ```
     /// # use kiln_nn::Mode;
@@ -349,7 +353,24 @@ impl Mode {
     /// assert!(!mode.is_training());
     /// ```
     pub fn set_training(&mut self, training: bool) {
-        self.training = training;
+        self.training = training && !self.pinned;
+    }
+
+    /// Switches to evaluation for good, or lets the mode change again: it stays in evaluation until it is set.
+    ///
+    /// ```
+    /// # use kiln_nn::Mode;
+    /// let mut mode = Mode::default();
+    /// mode.pin_eval(true);
+    /// mode.set_training(true);
+    /// assert!(!mode.is_training());
+    /// mode.pin_eval(false);
+    /// mode.set_training(true);
+    /// assert!(mode.is_training());
+    /// ```
+    pub fn pin_eval(&mut self, pinned: bool) {
+        self.pinned = pinned;
+        self.training = self.training && !pinned;
     }
 }
 

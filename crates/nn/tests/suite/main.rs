@@ -5,6 +5,7 @@ mod autocast;
 mod autocast_golden;
 mod autograd;
 mod checkpointed;
+mod detection;
 mod display;
 mod dropouts;
 mod formulas;
