@@ -36,6 +36,7 @@ macro_rules! every_suite {
             ops::interpolate { interpolate, grid_sample, refused }
             ops::loss { cross_entropy, linear_cross_entropy, linear_cross_entropy_refused, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused, ctc, ctc_as_pytorch, ctc_refused }
             ops::matmul { matmul, matmul_vectors, linear, linear_joined, fused_activations, as_two_ops, targets, remade, refused }
+            ops::modulated_conv { modulated_conv2d, refused }
             ops::norm { batch_norm, batch_norm_eval, mixed_batch_norm, running_statistics, batch_norm_and_relu, convolution_and_batch_norm, batch_norm_and_convolution, recomputed_batch_norm, layer_norm, rms_norm, group_norm, instance_norm, refused }
             ops::optim { sgd, adam, rmsprop, adagrad, left_out, clipped }
             ops::pool { max_pool, avg_pool, avg_pool_by, adaptive_avg_pool, adaptive_max_pool, ties_and_nan, refused }
@@ -45,6 +46,7 @@ macro_rules! every_suite {
             ops::residual { residual_norm, residual_add, dropped, norm_again, refused }
             ops::rotary { rotary, refused }
             ops::softmax { softmax, refused }
+            ops::upfirdn2d { upfirdn2d, refused }
             ::detection { overlaps, losses, coded, regions, refused }
             ::golden { pytorch, edges }
             ::halves { rounded_once, losses }

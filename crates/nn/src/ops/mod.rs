@@ -16,6 +16,7 @@ pub mod integer;
 mod interpolate;
 pub mod loss;
 mod matmul;
+mod modulated_conv;
 mod norm;
 mod pool;
 pub(crate) mod random;
@@ -24,6 +25,7 @@ mod reduce;
 mod residual;
 mod rotary;
 mod softmax;
+mod upfirdn2d;
 
 pub(crate) use activation::activate;
 pub(crate) use attention::by_heads;

@@ -29,6 +29,7 @@ mod rmsprop;
 mod rprop;
 mod schedule;
 mod sgd;
+mod shared;
 mod undecided;
 mod update_bn;
 
@@ -56,6 +57,7 @@ pub use rmsprop::{Rmsprop, RmspropRule};
 pub use rprop::{Rprop, RpropRule};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
+pub use shared::SharedOptimizer;
 pub use update_bn::{ResetNorms, reset_bn, update_bn};
 
 use crate::module::StateDict;
