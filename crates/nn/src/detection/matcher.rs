@@ -61,7 +61,7 @@ impl Matcher {
     /// # Errors
     /// A number of overlaps that is no multiple of that of candidates.
     pub fn assign(&self, overlaps: &[f32], candidates: usize) -> Result<Vec<Match>> {
-        if overlaps.len() % candidates.max(1) != 0 || (candidates == 0 && !overlaps.is_empty()) {
+        if !overlaps.len().is_multiple_of(candidates.max(1)) || (candidates == 0 && !overlaps.is_empty()) {
             let expected = format!("a multiple of {candidates}, the number of candidates");
             return Err(Error::invalid("matcher", "overlaps", overlaps.len(), expected));
         }

@@ -103,7 +103,17 @@ impl Case for Modulated {
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let without_signs: Vec<Array> = x.iter().map(|x| x.map(f64::abs)).collect();
         let terms = x[1].size() / x[1].shape[0] + x.get(3).map_or(0, Array::size);
-        Rounding::terms(8.0 + terms as f64, self.sums(&without_signs, x))
+        // Halves are rounded when the input is scaled, convolved, filtered and scaled again.
+        let stored = if x.len() > 3 { 5.0 } else { 3.0 };
+        Rounding::terms(8.0 + terms as f64, self.sums(&without_signs, x)).stored(stored)
+    }
+
+    /// A demodulated result hardly depends on the size of weights and styles: what the sum and what its scale contribute to a derivative
+    /// cancel. Both are at most the result's terms by the smallest weight or style, 0.3.
+    fn slope_terms(&self, x: &[Array]) -> f64 {
+        let without_signs: Vec<Array> = x.iter().map(|x| x.map(f64::abs)).collect();
+        let largest = self.sums(&without_signs, x).data.into_iter().fold(0.0, f64::max);
+        if self.demodulate { 1.5 * largest / 0.3 } else { 0.0 }
     }
 }
 
