@@ -40,15 +40,17 @@ pub use batch::{
 };
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
-    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, PAIRS, ROWS, ReadFile, Request,
-    SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS, sentences_of,
+    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, OBJECTS, Opened, PAIRS, ROWS, ReadFile,
+    Request, SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS, sentences_of,
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{
-    Cifar, DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, SpecialTokens, TextFile,
-    TextTokenizer, TextWindows, TokenStream, TokenizerChoice, Tokens, Vocabulary, csv, decode_image, idx, mnist,
-    resize_bilinear,
+    Cifar, DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, Letterbox, Object, ObjectImages,
+    ObjectImagesOptions, Picture, Pictures, SpecialTokens, TextFile, TextTokenizer, TextWindows, TokenIndex, TokenPart,
+    TokenStream, TokenizeStep, TokenizerChoice, Tokens, Vocabulary, csv, decode_image, idx, mnist, resize_bilinear,
+    write_tokens,
 };
+pub(crate) use formats::{YoloListing, is_token_folder, open_tokens, read_coco, read_voc, read_yolo, voc_annotations};
 pub use kiln_derive::Batch;
 pub use loader::{
     BatchSampler, Buckets, Collate, Epoch, EpochPlan, Loaded, Loader, LoaderOptions, Position, Stack, Weighted, pad,
@@ -59,7 +61,8 @@ pub use sample::{ByteImage, Sample};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
 pub use transforms::{
-    Compose, Crop, Draw, Erase, Flip, LogMel, Normalise, SpecAugment, Speed, ToFloat, Transform, Typos,
+    Compose, Crop, Draw, Erase, Flip, FlipObjects, Light, LogMel, Mosaic, Normalise, SpecAugment, Speed, ToFloat,
+    Transform, Typos,
 };
 
 /// Names for the code that `#[derive(Batch)]` writes.

@@ -21,5 +21,9 @@ pub(crate) const SUMS: u32 = *spaces::DATA.start() + 6;
 pub(crate) const ROWS: u32 = *spaces::DATA.start() + 7;
 /// Made-up speech; the step is the part.
 pub(crate) const SPEECH: u32 = *spaces::DATA.start() + 8;
+/// Made-up images with objects; the step is the part.
+pub(crate) const OBJECTS: u32 = *spaces::DATA.start() + 9;
+/// Scenes of sprites; the step is the part.
+pub(crate) const SCENES: u32 = *spaces::DATA.start() + 10;
 /// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

@@ -40,6 +40,8 @@ pub struct Sizes {
     pub features: Option<usize>,
     /// The characters or tokens that a text consists of.
     pub vocabulary: Option<usize>,
+    /// The shape `[H, W, C]` of images.
+    pub image: Option<[usize; 3]>,
     /// The last dimension of the output: classes, characters, letters with a blank or numbers to predict.
     pub outputs: Option<usize>,
 }
@@ -59,6 +61,9 @@ impl Facts {
     pub const FEATURES: &'static str = "features";
     /// The names of the columns that are predicted.
     pub const TARGETS: &'static str = "targets";
+
+    /// The shape `[H, W, C]` of images, of networks that are built for images of several shapes: three numbers.
+    pub const IMAGE: &'static str = "image";
 
     /// These facts and another.
     pub fn with(mut self, name: impl Into<String>, fact: Fact) -> Self {
@@ -130,6 +135,10 @@ impl Facts {
         Sizes {
             features: count(Facts::FEATURES),
             vocabulary,
+            image: match self.numbers(Facts::IMAGE) {
+                Some(&[h, w, c]) => Some([h, w, c].map(|n| n as usize)),
+                _ => None,
+            },
             outputs: letters
                 .or_else(|| count(Facts::CLASSES))
                 .or_else(|| count(Facts::TARGETS))
@@ -172,6 +181,7 @@ mod tests {
         let sizes = Sizes {
             features: Some(2),
             vocabulary: None,
+            image: None,
             outputs: Some(1),
         };
         assert_eq!(facts.sizes(), sizes);
@@ -187,6 +197,8 @@ mod tests {
             (labelled.sizes().outputs, labelled.sizes().vocabulary),
             (Some(2), Some(7))
         );
+        let images = Facts::default().with(Facts::IMAGE, Fact::Numbers(vec![32.0, 32.0, 3.0]));
+        assert_eq!(images.sizes().image, Some([32, 32, 3]));
         assert_eq!(
             (Facts::default().sizes(), Facts::default().described()),
             (Sizes::default(), String::new())

@@ -3,6 +3,7 @@
 mod card;
 mod cifar10;
 mod cifar100;
+mod coco;
 mod conll;
 mod encoded;
 mod facts;
@@ -10,21 +11,27 @@ mod folder;
 mod images;
 mod kinds;
 mod mnist;
+mod objects;
 mod opened;
 mod pairs;
+mod scenes;
 mod speech;
 mod spelling;
 mod sprites;
 mod table;
 mod text;
 mod texts;
+mod tokens;
 mod tsv;
+mod voc;
+mod yolo;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
 pub use conll::{TAGGED, sentences_of};
 pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
 pub use kinds::{MadeUp, SampleKind};
+pub use objects::OBJECTS;
 pub use opened::{Opened, Shared};
 pub use pairs::PAIRS;
 pub use speech::{Alphabet, SAMPLE_RATE, UTTERANCES};
@@ -79,6 +86,8 @@ datasets! {
     Texts: "texts" in texts;
     /// Words with tags, in files as of the CoNLL tasks.
     Conll: "conll" in conll;
+    /// Texts of any size as files of tokens.
+    Tokens: "tokens" in tokens;
     /// Any text, by characters or by the tokens of a tokenizer.
     Text: "text" in text;
     /// Recordings of speech with their texts.
@@ -87,6 +96,14 @@ datasets! {
     Pairs: "pairs" in pairs;
     /// Any text with mistakes put into it, to be written without them.
     Spelling: "spelling" in spelling;
+    /// Scenes of the digits that ship with this crate, with their boxes.
+    Scenes: "scenes" in scenes;
+    /// Images with boxes in COCO's JSON.
+    Coco: "coco" in coco;
+    /// Images with boxes in the XML of Pascal VOC.
+    Voc: "voc" in voc;
+    /// Images with boxes in text files as of YOLO.
+    Yolo: "yolo" in yolo;
 }
 
 impl DataKind {

@@ -28,16 +28,16 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     classes: &[],
     has_target: false,
     facts: &[Facts::CLASSES],
-    recognises: |path| path.join(TABLE).is_file(),
+    recognises: is_sheet,
     open: |request| {
-        let both = read(request)?;
+        let both = on_ground(request)?;
         Ok(Opened {
             train: Arc::new(both.train.balanced()),
             test: Arc::new(both.test),
             facts: Facts::default().with(Facts::CLASSES, Fact::Names(both.names)),
         })
     },
-    held_back: |request| Ok(Arc::new(read(request)?.test) as Shared),
+    held_back: |request| Ok(Arc::new(on_ground(request)?.test) as Shared),
     file: Some(picture),
 };
 
@@ -54,11 +54,29 @@ fn picture(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
     Ok(vec![images::sample(&resize_bilinear(&image.with_channels(c)?, h, w)?)?])
 }
 
+/// True if a folder has a table of the pictures of a sheet.
+pub(super) fn is_sheet(path: &Path) -> bool {
+    path.join(TABLE).is_file()
+}
+
 /// The pictures to train on and those that are held back.
-struct Both {
+pub(super) struct Both {
     names: Vec<String>,
-    train: ByteImages,
-    test: ByteImages,
+    pub(super) train: ByteImages,
+    pub(super) test: ByteImages,
+}
+
+/// The pictures on a white ground, scaled to the network's input.
+fn on_ground(request: &Request<'_>) -> Result<Both> {
+    let [h, w, c] = images::dimensions(request.shape)?;
+    read(request, |picture| {
+        resize_bilinear(&picture.on_ground(GROUND).with_channels(c)?, h, w)
+    })
+}
+
+/// The pictures as they are: red, green, blue and opacity.
+pub(super) fn with_opacity(request: &Request<'_>) -> Result<Both> {
+    read(request, Ok)
 }
 
 /// A line of the table.
@@ -71,7 +89,7 @@ struct Cell {
 }
 
 /// Reads sheet and table. A class that only one of the parts has could not be both learned and measured: its pictures are left out.
-fn read(request: &Request<'_>) -> Result<Both> {
+fn read(request: &Request<'_>, shown: impl Fn(Decoded) -> Result<Decoded>) -> Result<Both> {
     let root = request
         .path
         .ok_or_else(|| DataError::invalid("sprite sheet", "path", "none", "a folder"))?;
@@ -99,17 +117,16 @@ fn read(request: &Request<'_>) -> Result<Both> {
     }
     images::check_classes(&names, &table, request.facts)?;
     let sheet = Sheet::open(root, &table, &cells)?;
-    let [h, w, c] = images::dimensions(request.shape)?;
     let part = |held_back: bool| -> Result<ByteImages> {
-        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+        let (mut pixels, mut labels, mut shape) = (Vec::new(), Vec::new(), [0; 3]);
         for cell in cells.iter().filter(|cell| cell.held_back == held_back) {
-            let picture = sheet.picture(cell)?.with_channels(c)?;
-            pixels.extend(resize_bilinear(&picture, h, w)?.pixels);
+            let picture = shown(sheet.picture(cell)?)?;
+            shape = [picture.height, picture.width, picture.channels];
+            pixels.extend(picture.pixels);
             // One of at most 256.
             labels.push(names.partition_point(|name| *name < cell.label) as u8);
         }
-        let shape = Shape::new(&[h, w, c])?;
-        ByteImages::from_file(root, shape, pixels, labels, names.clone(), request.bad)
+        ByteImages::from_file(root, Shape::new(&shape)?, pixels, labels, names.clone(), request.bad)
     };
     Ok(Both {
         train: part(false)?.with_skipped(skipped),
@@ -201,7 +218,7 @@ impl Sheet {
     /// `sheet-32.png`, is the side of a picture, which has a border in its cell then.
     fn open(root: &Path, table: &Path, cells: &[Cell]) -> Result<Self> {
         let path = png_of(root)?;
-        let image = decode_image(&path, 4, &ImageLimits::default())?.on_ground(GROUND);
+        let image = decode_image(&path, 4, &ImageLimits::default())?;
         let wrong = |what, found: String, expected: String| DataError::Value {
             path: path.clone(),
             place: Place::File,

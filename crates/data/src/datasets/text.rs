@@ -146,7 +146,8 @@ fn split(request: &Request<'_>) -> Result<(Arc<Tokens>, Split<TextWindows>)> {
     Ok((tokens, split))
 }
 
-fn context(shape: &[usize]) -> Result<usize> {
+/// The tokens of a window without the first.
+pub(super) fn context(shape: &[usize]) -> Result<usize> {
     match *shape {
         [context] => Ok(context),
         _ => Err(DataError::shape("text", format!("{shape:?}"), "windows [T]")),

@@ -157,6 +157,17 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Reads the next bytes, at most `most` and at the end none.
+    pub(super) fn some(&mut self, most: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, most, "a part of a file")?;
+        bytes.resize(most, 0);
+        let got = self.read_up_to(&mut bytes)?;
+        bytes.truncate(got);
+        self.at += got as u64;
+        Ok(bytes)
+    }
+
     /// Checks that no data follows; for gzip this also verifies the checksum.
     pub(super) fn end(&mut self) -> Result<()> {
         if self.read_up_to(&mut [0])? > 0 {

@@ -3,11 +3,10 @@
 use super::DEFAULT_MAX_BYTES;
 use super::ids::Ids;
 use super::input::Input;
+use super::text_windows::TextWindows;
 use super::tokens::{NotEncoded, Tokens};
 use super::vocabulary::Vocabulary;
-use crate::dataset::check_index;
-use crate::{DataError, Dataset, Place, Result, Sample, Split};
-use kiln_core::Shape;
+use crate::{DataError, Place, Result, Split};
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -129,8 +128,9 @@ impl TextFile {
             return Err(DataError::invalid("text", "context", 0, "at least 1"));
         }
         let window = context.saturating_add(1);
-        let part =
-            |ids: &Arc<Ids>, range: Range<usize>, text: &str| TextWindows::new(self, tokens, ids, range, context, text);
+        let part = |ids: &Arc<Ids>, range: Range<usize>, text: &str| {
+            TextWindows::new(&self.path, tokens, ids, range, context, text)
+        };
         let short = |found: String, expected: String| DataError::Value {
             path: self.path.clone(),
             place: Place::File,
@@ -204,105 +204,5 @@ impl TextFile {
             (Err(NotEncoded::Error(error)), _) | (Ok(()), Some(error)) => Err(error),
             (Ok(()), None) => Ok(ids),
         }
-    }
-}
-
-/// Consecutive windows of a text. A sample's input has shape `[context + 1]` and holds the numbers of the tokens: the
-/// first `context` are a model's input and the last `context` its targets. Neighbouring windows share one token, so
-/// every token but the first is a target once; tokens that do not fill a window are dropped. The label is 0.
-///
-/// Where the tokens are those of a tokenizer with BERT's special tokens, the sample's targets are `[mask, cls, sep, begins…]`: the ids of
-/// the special tokens, and for each of the `context + 1` tokens 1 if it begins a word and else 0.
-#[derive(Debug, Clone)]
-pub struct TextWindows {
-    path: PathBuf,
-    tokens: Arc<Tokens>,
-    ids: Arc<Ids>,
-    range: Range<usize>,
-    context: usize,
-    shape: Shape,
-    characters: usize,
-    characters_per_token: f64,
-}
-
-impl TextWindows {
-    /// The windows of a part of the ids, which are those of `text` where tokens are no characters.
-    fn new(
-        file: &TextFile,
-        tokens: &Arc<Tokens>,
-        ids: &Arc<Ids>,
-        range: Range<usize>,
-        context: usize,
-        text: &str,
-    ) -> Result<Self> {
-        let (characters, characters_per_token) = match &**tokens {
-            Tokens::Characters(_) => (range.len(), 1.0),
-            Tokens::Tokenizer(_) => {
-                let characters = text.chars().count();
-                (characters, characters as f64 / range.len().max(1) as f64)
-            }
-        };
-        Ok(TextWindows {
-            path: file.path.clone(),
-            tokens: tokens.clone(),
-            ids: ids.clone(),
-            range,
-            context,
-            shape: Shape::new(&[context.saturating_add(1)])?,
-            characters,
-            characters_per_token,
-        })
-    }
-
-    /// The number of characters in this part of the text.
-    pub fn characters(&self) -> usize {
-        self.characters
-    }
-
-    /// The number of tokens in this part of the text.
-    pub fn tokens_of_part(&self) -> usize {
-        self.range.len()
-    }
-}
-
-impl Dataset for TextWindows {
-    type Sample = Sample;
-
-    fn len(&self) -> usize {
-        self.range.len().saturating_sub(1) / self.context
-    }
-    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
-        check_index(index, self.len())?;
-        let start = self.range.start + index * self.context;
-        let ids = start..start + self.context + 1;
-        // Exact in f32: a vocabulary has fewer than 2²⁴ tokens.
-        sample.fill(self.shape, ids.clone().map(|at| self.ids.get(at) as f32))?;
-        sample.label = 0;
-        sample.targets.clear();
-        if let Some(of) = self.tokens.tokenizer()
-            && let Some(special) = of.special()
-        {
-            let begins = ids.map(|at| f32::from(of.begins(self.ids.get(at))));
-            sample
-                .targets
-                .extend([special.mask, special.cls, special.sep].map(|id| id as f32));
-            sample.targets.extend(begins);
-        }
-        Ok(())
-    }
-    fn shape(&self) -> Option<Shape> {
-        Some(self.shape)
-    }
-    fn classes(&self) -> Option<usize> {
-        None
-    }
-    fn source(&self) -> Option<&Path> {
-        Some(&self.path)
-    }
-    fn tokens(&self) -> Option<&Tokens> {
-        Some(&self.tokens)
-    }
-    fn characters_per_token(&self) -> Option<f64> {
-        Some(self.characters_per_token)
     }
 }

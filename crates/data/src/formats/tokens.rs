@@ -164,17 +164,21 @@ impl TextTokenizer {
         format!("{:016x}", self.json.bytes().fold(0xcbf2_9ce4_8422_2325, fold))
     }
 
+    /// True if a text may be encoded line by line. One that puts a blank before each text, or joins across lines, gets texts as a whole.
+    pub(super) fn is_divisible(&self) -> Result<bool> {
+        let ids = |text: &str| -> Result<Vec<u32>> { Ok(self.tokenizer.encode(text)?.ids) };
+        Ok(ids("one.\ntwo")? == [ids("one.\n")?, ids("two")?].concat())
+    }
+
     /// Encodes a text in pieces, so that little more than the ids is in memory: what comes before a line break does not depend on what
     /// comes behind it.
     fn encode(&self, text: &str, each: &mut dyn FnMut(u32, usize)) -> Result<()> {
         const PIECE: usize = 1 << 20;
-        // A tokenizer that puts a blank before each text, or joins across lines, gets the text as a whole.
-        let ids = |text: &str| -> Result<Vec<u32>> { Ok(self.tokenizer.encode(text)?.ids) };
-        let divisible = text.len() > PIECE && ids("one.\ntwo")? == [ids("one.\n")?, ids("two")?].concat();
+        let divisible = text.len() > PIECE && self.is_divisible()?;
         let mut start = 0;
         while start < text.len() {
             let end = match divisible && text.len() - start > PIECE {
-                true => line_end(text.as_bytes(), start + PIECE),
+                true => start + line_end(&text[start..], PIECE),
                 false => text.len(),
             };
             let encoding = self.tokenizer.encode(&text[start..end])?;
@@ -188,12 +192,17 @@ impl TextTokenizer {
 }
 
 /// The first place from a byte on that is behind a single line break between two visible characters, or the end.
-fn line_end(text: &[u8], from: usize) -> usize {
-    let visible = |byte: u8| byte.is_ascii_graphic();
-    let breaks = |at: &usize| text[*at] == b'\n' && visible(text[at - 1]) && visible(text[at + 1]);
-    (from.max(1)..text.len().saturating_sub(1))
-        .find(breaks)
-        .map_or(text.len(), |at| at + 1)
+pub(super) fn line_end(text: &str, from: usize) -> usize {
+    let visible = |c: Option<char>| c.is_some_and(|c| !c.is_whitespace() && !c.is_control());
+    let breaks = |at: &usize| {
+        let (before, behind) = (&text[..*at], &text[*at + 1..]);
+        // A line break of two bytes becomes one of one byte.
+        let before = before.strip_suffix('\r').unwrap_or(before);
+        visible(before.chars().next_back()) && visible(behind.chars().next())
+    };
+    let bytes = text.as_bytes();
+    let mut places = (from..bytes.len()).filter(|&at| bytes[at] == b'\n');
+    places.find(breaks).map_or(text.len(), |at| at + 1)
 }
 
 impl Tokens {
@@ -202,6 +211,17 @@ impl Tokens {
     /// # Errors
     /// [`DataError::Tokenizer`] for a file that is no tokenizer, and for one that cannot be learned.
     pub fn of(choice: &TokenizerChoice, text: &str) -> Result<Self> {
+        match choice {
+            TokenizerChoice::Characters => Ok(Tokens::Characters(Vocabulary::of(text))),
+            _ => Tokens::learned(choice, [text]),
+        }
+    }
+
+    /// The tokens of a tokenizer, learned from texts where it is to be learned; the texts need not be in memory at once.
+    ///
+    /// # Errors
+    /// As [`Tokens::of`]; characters.
+    pub(crate) fn learned<T: AsRef<str>>(choice: &TokenizerChoice, texts: impl IntoIterator<Item = T>) -> Result<Self> {
         let options = |vocabulary: usize, special: &[&str]| TrainOptions {
             vocabulary,
             special_tokens: special.iter().map(|token| token.to_string()).collect(),
@@ -210,12 +230,15 @@ impl Tokens {
             ..TrainOptions::default()
         };
         Ok(match choice {
-            TokenizerChoice::Characters => Tokens::Characters(Vocabulary::of(text)),
+            TokenizerChoice::Characters => {
+                let expected = "a tokenizer: bpe:N, wordpiece:N or a tokenizer.json";
+                return Err(DataError::invalid("tokens", "tokenizer", choice, expected));
+            }
             TokenizerChoice::Bpe(count) => {
-                Tokenizer::train_bpe([text], &options(*count, &["<|endoftext|>"]))?.try_into()?
+                Tokenizer::train_bpe(texts, &options(*count, &["<|endoftext|>"]))?.try_into()?
             }
             TokenizerChoice::WordPiece(count) => {
-                Tokenizer::train_wordpiece([text], &options(*count, &[]))?.try_into()?
+                Tokenizer::train_wordpiece(texts, &options(*count, &[]))?.try_into()?
             }
             TokenizerChoice::File(path) => Tokens::open(path)?,
         })

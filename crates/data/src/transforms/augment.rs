@@ -82,6 +82,15 @@ impl Transform for Crop {
     }
 }
 
+/// Mirrors the rows of an image of some width and channels, neither of them 0.
+pub(super) fn mirror(image: &mut [f32], width: usize, channels: usize) {
+    for row in image.chunks_exact_mut(width * channels) {
+        // Reversing the whole row also reverses the channels of each pixel, so they are reversed back.
+        row.reverse();
+        row.chunks_exact_mut(channels).for_each(<[f32]>::reverse);
+    }
+}
+
 /// Mirrors left and right with a given probability (torchvision's `RandomHorizontalFlip`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flip {
@@ -105,11 +114,7 @@ impl Transform for Flip {
         if w * c == 0 || draw.uniform(0) >= self.probability {
             return Ok(());
         }
-        for row in sample.input.chunks_exact_mut(w * c) {
-            // Reversing the whole row also reverses the channels of each pixel, so they are reversed back.
-            row.reverse();
-            row.chunks_exact_mut(c).for_each(<[f32]>::reverse);
-        }
+        mirror(&mut sample.input, w, c);
         Ok(())
     }
 

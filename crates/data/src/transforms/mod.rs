@@ -5,11 +5,13 @@
 //! individually rounded f32 operations and square roots are used, so that a device can reproduce the results bit for bit.
 
 mod augment;
+mod objects;
 mod scale;
 mod sound;
 mod typos;
 
 pub use augment::{Crop, Erase, Flip};
+pub use objects::{FlipObjects, Light, Mosaic};
 pub use scale::{Normalise, ToFloat};
 pub use sound::{LogMel, SpecAugment, Speed};
 pub use typos::Typos;
