@@ -159,7 +159,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let graph = match graph {
             // Nothing has run and no storage has moved, so the step can run op by op.
             Err(e) if stayed && can_run_otherwise(&e) => {
-                self.legs[at].recorder.stop(Some(e.to_string()));
+                let full = matches!(e.root(), Error::OutOfMemory { .. }) && self.legs[at].recorder.is_full();
+                if !full {
+                    self.legs[at].recorder.stop(Some(e.to_string()));
+                }
                 return self.eager(at, &slots, &key);
             }
             graph => self.at(graph)?,

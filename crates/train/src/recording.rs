@@ -8,14 +8,15 @@ use kiln_data::{Batch, Layout};
 use kiln_nn::optim::Applied;
 use kiln_nn::{StorageSnapshot, Tensor};
 
-/// The number of recordings kept: for whole batches, and for the short one that ends an epoch.
-const RECORDINGS: usize = 2;
+/// The most recordings kept, each with memory of its own: one for each length that batches of texts or of speech are padded to, and
+/// for the short batch that ends an epoch.
+const RECORDINGS: usize = 8;
 
 /// The largest number of batches in a recorded step, which are all on the device at once.
 const BATCHES: usize = 16;
 
 /// The number of shapes that are remembered. A run with more of them has little to replay.
-const SHAPES: usize = 16;
+const SHAPES: usize = 32;
 
 /// The number of times that a recording may become invalid before no more are made.
 const LOSSES: u32 = 8;
@@ -56,6 +57,8 @@ pub(crate) struct Recording<B: Backend, T: Batch> {
 pub(crate) struct Recorder<B: Backend, T: Batch> {
     wanted: bool,
     seen: Vec<Vec<Key>>,
+    /// The most recordings, which is fewer once there was no memory for another one.
+    limit: usize,
     pub(crate) recordings: Vec<Recording<B, T>>,
     lost: u32,
     /// The reason why steps are not recorded, although that was wanted.
@@ -81,6 +84,7 @@ impl<B: Backend, T: Batch> Recorder<B, T> {
         Recorder {
             wanted: wanted && obstacle.is_none(),
             seen: Vec::new(),
+            limit: RECORDINGS,
             recordings: Vec::new(),
             lost: 0,
             obstacle,
@@ -102,7 +106,7 @@ impl<B: Backend, T: Batch> Recorder<B, T> {
         if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
             return Plan::Replay(at);
         }
-        if self.seen.contains(key) && self.recordings.len() < RECORDINGS {
+        if self.seen.contains(key) && self.recordings.len() < self.limit {
             return Plan::Record;
         }
         if !self.seen.contains(key) && self.seen.len() < SHAPES {
@@ -114,6 +118,12 @@ impl<B: Backend, T: Batch> Recorder<B, T> {
     /// Drops all recordings; steps are recorded anew.
     pub(crate) fn forget(&mut self) {
         self.recordings.clear();
+    }
+
+    /// Makes no more recordings than there are, for lack of memory. False if there is none, so that none is to be made.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.limit = self.recordings.len();
+        self.limit > 0
     }
 
     /// Drops all recordings and makes no more.

@@ -5,7 +5,7 @@ use kiln_core::ops::Activation;
 use kiln_core::{Backend, Error, Result, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
-use kiln_data::{Arrays, LabelledOn, Labels, Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_data::{Arrays, BatchSampler, EpochPlan, LabelledOn, Labels, Loader, LoaderOptions, Synthetic, ToFloat};
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Noise};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::{Adam, AdamW, Group, Lion, NAdam, Optimizer, Rmsprop, Schedule, Sgd};
@@ -356,6 +356,31 @@ fn steps_of_several_batches_are_replayed() {
     assert_eq!(captured.bits(), plain.bits());
     assert_eq!((captured.made(), plain.made()), ((2, 2, 8), (12, 0, 0)));
     assert_eq!(captured.report.execution.allocations, 0);
+}
+
+/// Four batches an epoch, of 4, 5, 6 and 7 samples.
+struct OfFourSizes;
+
+impl BatchSampler for OfFourSizes {
+    fn batches(&self) -> usize {
+        4
+    }
+    fn samples(&self) -> usize {
+        22
+    }
+    fn plan(&self, _: u64, _: u64) -> kiln_data::Result<EpochPlan> {
+        EpochPlan::new((0..22).collect(), vec![4, 9, 15, 22])
+    }
+}
+
+/// As batches of texts that are padded to a few lengths: each shape has a recording of its own.
+#[test]
+fn batches_of_several_shapes_are_replayed() {
+    let (cuda, data) = (with(Options::default()), data([10, 10, 1]).with_sampler(OfFourSizes));
+    let run = |capture| run(&cuda, digits(&cuda), Adam::new(1e-2), &data, options(capture), &step);
+    let (captured, plain) = (run(true), run(false));
+    assert_eq!(captured.bits(), plain.bits());
+    assert_eq!((captured.made(), plain.made()), ((4, 4, 8), (16, 0, 0)));
 }
 
 /// Images of which the fourth of six batches is NaN.

@@ -71,7 +71,7 @@ impl Letterbox {
         [from.0 as f32, from.1 as f32, to.0 as f32, to.1 as f32]
     }
 
-    /// The letterbox of [`numbers`](Letterbox::numbers), which are the targets of a sample of a single file; `None` for other targets.
+    /// The letterbox of an image that a trained network is asked about, from the targets of its sample; `None` for other targets.
     pub fn of_targets(targets: &[f32]) -> Option<Self> {
         match *targets {
             [a, b, c, d] => Some(Letterbox::new((a as usize, b as usize), (c as usize, d as usize))),

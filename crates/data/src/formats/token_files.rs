@@ -128,7 +128,7 @@ pub fn write_tokens(
     })?;
     let [train, test] = parts;
     let (train, test) = (train.end()?, test.end()?);
-    write_atomic(&folder.join(TOKENIZER), tokenizer.json().as_bytes()).map_err(failed(folder))?;
+    write_atomic(folder.join(TOKENIZER), tokenizer.json().as_bytes()).map_err(failed(folder))?;
     let index = TokenIndex {
         bytes_per_token,
         vocabulary: tokens.len(),
@@ -138,7 +138,7 @@ pub fn write_tokens(
     };
     let json = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from);
     let json = json.map_err(DataError::io(folder, "write"))?;
-    write_atomic(&folder.join(INDEX), &json).map_err(failed(folder))?;
+    write_atomic(folder.join(INDEX), &json).map_err(failed(folder))?;
     Ok(index)
 }
 

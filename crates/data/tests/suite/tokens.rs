@@ -46,7 +46,7 @@ fn windows_are_those_of_the_text_in_memory() {
     let folder = dir.path().join("tokens");
     let choice = TokenizerChoice::Bpe(400);
     let mut last = None;
-    let index = write_tokens(&[path.clone()], &choice, &folder, &mut |step| {
+    let index = write_tokens(std::slice::from_ref(&path), &choice, &folder, &mut |step| {
         last = Some(step);
         Ok(())
     })
