@@ -11,7 +11,7 @@ use kiln_data::{
     Compose, Crop, DeviceImages, Flip, ImageFolder, ImageFolderOptions, LabelledOn, Loader, LoaderOptions, Normalise,
     ToFloat,
 };
-use kiln_models::{Model, Net};
+use kiln_models::{ResNet, ResNetConfig};
 use kiln_nn::layers::{Conv2d, Linear, Relu};
 use kiln_nn::optim::{Optimizer, Sgd};
 use kiln_nn::{Init, Layer, Module, Result, Sequential, Tensor};
@@ -27,7 +27,7 @@ enum Trained {
     None,
     /// Computes little, so that the loader has to keep up.
     Small(Box<(Sequential<Cpu>, Linear<Cpu>)>),
-    Model(Box<Net<Cpu>>),
+    ResNet(Box<ResNet<Cpu>>),
 }
 
 impl Trained {
@@ -42,10 +42,11 @@ impl Trained {
                     Linear::new(init, 8, 10)?,
                 )))
             }
-            name => {
-                let model = Model::from_name(name).ok_or_else(|| format!("no net `{name}`"))?;
-                Trained::Model(Box::new(model.build(cpu, 0)?))
-            }
+            "resnet18" => Trained::ResNet(Box::new(ResNet::new(
+                Init::new(cpu, 0),
+                ResNetConfig::RESNET18.small(10),
+            )?)),
+            name => return Err(format!("no net `{name}`").into()),
         })
     }
 
@@ -64,16 +65,7 @@ impl Trained {
             Trained::Small(model) => update(&mut **model, optimizer, batch, |(features, head), x| {
                 head.forward(&features.forward(x)?.mean(&[1, 2], false)?)
             }),
-            Trained::Model(net) => update(&mut **net, optimizer, batch, |net, x| {
-                net.classify(x).unwrap_or_else(|| {
-                    Err(kiln_nn::Error::invalid(
-                        "loader",
-                        "model",
-                        "this one",
-                        "one that classifies images",
-                    ))
-                })
-            }),
+            Trained::ResNet(net) => update(&mut **net, optimizer, batch, |net, x| net.forward(x)),
         }
     }
 }

@@ -83,7 +83,9 @@ impl Row {
     pub(crate) fn latent(self) -> Option<usize> {
         match self.model {
             Model::Vae => Some(20),
-            Model::WganGp => Some(64),
+            Model::WganGp | Model::WganGpConv => Some(64),
+            Model::Dcgan => Some(100),
+            Model::StyleGan2 => Some(128),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use crate::writing;
 use crate::{Outcome, Work};
 use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{Net, PhaseOptions, Steps, Update};
+use kiln_models::{Net, Steps, Update};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
 use kiln_nn::{DType, Indices, Module, Optimizer, Rng, Tensor, predict};
@@ -92,14 +92,9 @@ impl Making {
         };
         let mut steps = row.model.steps(&Cpu::new(), 0, row.batch)?;
         steps.net().load_state_dict(dict, LoadOptions::strict())?;
-        let update = |phase: &PhaseOptions| Update {
-            optimizer: phase.optimizer.build(),
-            schedule: None,
-            every: 1,
-        };
         Ok(Making {
             steps,
-            updates: row.model.recipe().phases().iter().map(update).collect(),
+            updates: Update::of_each(&row.model.recipe().phases()),
             batches: (0..x.shape()[0]).map(batch).collect::<Result<_>>()?,
             at: 0,
         })

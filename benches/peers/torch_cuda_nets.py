@@ -24,7 +24,7 @@ try:
     from torch_images import SmallVgg, resnet18_small
     from torch_nets import Lenet, MnistCnn
 except ImportError as e:
-    sys.exit(f"torch_cuda_nets.py needs PyTorch and NumPy: {e}")
+    sys.exit(f"torch_cuda_nets.py needs PyTorch, torchvision and NumPy: {e}")
 
 # The rows of `nets` in run.sh: net, precision, batch.
 ROWS = [

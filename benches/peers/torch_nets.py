@@ -16,6 +16,9 @@ import torch.nn.functional as F
 import torch_images
 import worker
 from torch import nn
+from torch_dcgan import Dcgan, generator, judge
+from torch_gan import stepper
+from torch_stylegan2 import StyleGan2
 
 
 class MnistCnn(nn.Module):
@@ -225,9 +228,45 @@ class WganGp(nn.Module):
         return step
 
 
-NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp}
+class WganGpConv(nn.Module):
+    """A Wasserstein GAN of DCGAN's convolutions; a step is an update of the critic and one of the generator."""
+
+    second_order = True
+
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Sequential(*generator(28, 1, 64))
+        self.critic = nn.Sequential(*judge(28, 1, norms=False))
+        self.phases = [("critic", self.critic_loss, 1), ("generator", self.generator_loss, 1)]
+
+    def optimizers(self):
+        parts = {"critic": self.critic, "generator": self.generator}
+        return {name: torch.optim.Adam(p.parameters(), lr=1e-4, betas=(0.0, 0.9)) for name, p in parts.items()}
+
+    def fakes(self, noise):
+        return self.generator(noise[:, :, None, None]).sigmoid()
+
+    def critic_loss(self, centred, noise):
+        real = (centred + 1) / 2
+        with torch.no_grad():
+            fake = self.fakes(noise)
+        share = torch.exp(-0.5 * noise[:, :2].square().sum(1))[:, None, None, None]
+        between = (fake + (real - fake) * share).requires_grad_()
+        (slopes,) = torch.autograd.grad(self.critic(between).sum(), between, create_graph=True)
+        penalty = (slopes.flatten(1).norm(2, 1) - 1).square().mean()
+        return 10 * penalty - (self.critic(real).mean() - self.critic(fake).mean())
+
+    def generator_loss(self, _, noise):
+        return -self.critic(self.fakes(noise)).mean()
+
+
+NETS = {
+    "mnist-cnn": MnistCnn, "lenet": Lenet, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp, "wgan-gp-conv": WganGpConv,
+    "dcgan": Dcgan, "stylegan2": StyleGan2,
+}  # fmt: skip
 for name, classes in (("resnet18", 10), ("vgg11", 10), ("resnet50", 1000), ("mobilenet-v2-32", 10)):
     NETS[name] = functools.partial(torch_images.net, name, classes)
+StyleGan2.second_order = True
 # A dense layer behind a flattened image: its columns are (H, W, C) in Kiln's file and (C, H, W) here.
 FLATTENED = {"mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16)}
 IMAGES = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "resnet18": (3, 32, 32), "vgg11": (3, 32, 32)}
@@ -328,13 +367,23 @@ class Torch:
 
     def load_maker(self, setting, name, tensors):
         """A network that makes images, whose batches have noise in the place of labels."""
-        if setting.endswith("nhwc"):
-            raise ValueError("dense layers have no channels to lay out")
         inductor.freezing = False
-        model = NETS[name]()
+        model, compiles = NETS[name](), setting.startswith("compile")
         load_weights(name, model, tensors)
-        step = model.updates(setting.startswith("compile"))
         batches = [tuple(torch.from_numpy(part.copy()) for part in parts) for parts in zip(tensors["x"], tensors["noise"])]
+        if hasattr(model, "phases"):
+            layout = torch.channels_last if setting.endswith("nhwc") else torch.contiguous_format
+            model = model.train().to(memory_format=layout)
+            laid = lambda x: (2 * x - 1).permute(0, 3, 1, 2).contiguous(memory_format=layout)
+            batches = [(laid(x), noise) for x, noise in batches]
+            if compiles and getattr(model, "second_order", False):
+                raise ValueError("torch.compile has no gradients of gradients")
+            compiled = lambda loss: torch.compile(loss, dynamic=False) if compiles else loss
+            step = stepper(model, [(part, compiled(loss), every) for part, loss, every in model.phases], model.optimizers())
+        elif setting.endswith("nhwc"):
+            raise ValueError("dense layers have no channels to lay out")
+        else:
+            step = model.updates(compiles)
         at = 0
 
         def work():

@@ -9,6 +9,7 @@ mod inspect;
 use crate::config::{ConfigArgs, DeviceArgs, Small, Whole, model};
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
+use kiln_data::TokenizerChoice;
 use kiln_models::Model;
 use std::path::PathBuf;
 
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Write down what is said in sound files, by the network of a run
     Transcribe(TranscribeArgs),
+    /// Write texts of any size as files of tokens, which are read from the disk while a network is trained
+    Tokenize(TokenizeArgs),
     /// List the models, their sizes and how each is trained
     Models(ModelsArgs),
     /// List the datasets that are read, and the models that take them
@@ -343,6 +346,32 @@ pub(crate) struct AverageArgs {
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln tokenize books/*.txt.gz --tokenizer bpe:8192 --out books.tokens
+  kiln train gpt-mini --data books.tokens
+
+Texts are UTF-8, plain or .gz, and follow each other with <|endoftext|> between. Of a text there are a few MiB in memory at a time. The last
+tenth of the characters is held back, and no tokenizer learns from it.")]
+pub(crate) struct TokenizeArgs {
+    /// Texts, in order
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Tokens: bpe:N or wordpiece:N, learned from the texts, or a tokenizer.json
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) tokenizer: TokenizerChoice,
+
+    /// Folder to write
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::output::{counted, thousands};
 use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{
-    BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes,
-    Subset, TokenizerChoice, Tokens, Transform,
+    BadRecords, DataKind, Dataset, DatasetCard, Draw, Fact, Facts, LoaderOptions, Opened, Request, Sample, Shared,
+    Sizes, Subset, TokenizerChoice, Tokens, Transform,
 };
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model, OutputKind};
@@ -95,7 +95,7 @@ fn load_known(
 ) -> Result<Data> {
     let tokenizer = tokenizer.map(TokenizerChoice::File);
     let tokenizer = tokenizer.as_ref().or(args.tokenizer.as_ref());
-    let (source, opened) = match args.synthetic {
+    let (source, mut opened) = match args.synthetic {
         Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
         None => {
             let kind = kind(model, args)?;
@@ -105,6 +105,12 @@ fn load_known(
     };
     for part in [&opened.train, &opened.test] {
         check(model, part, &opened.facts, &source)?;
+    }
+    if let (Some(shape), Some(own)) = (opened.train.shape(), model.input().image())
+        && shape.dims() != own
+    {
+        let shape = shape.iter().map(|&n| n as f64).collect();
+        opened.facts = opened.facts.with(Facts::IMAGE, Fact::Numbers(shape));
     }
     let noun = model.input().noun();
     let about = match opened.facts.described() {
@@ -272,12 +278,15 @@ fn request<'a>(
     })
 }
 
-/// Refuses images whose shape is not that of the model's input, and those of more classes than a network for data of these facts has.
+/// Refuses images whose shape is not that of the model's input, which is that of its data, else one that it can be built for; and those of
+/// more classes than a network for data of these facts has.
 fn check(model: Model, data: &Shared, facts: &Facts, source: &Source<'_>) -> Result<()> {
     let Some(input) = model.input().image() else {
         return Ok(());
     };
-    if let Some(shape) = data.shape().filter(|shape| shape.dims() != input) {
+    let input = facts.sizes().image.unwrap_or(input);
+    let fits = |dims: &[usize]| dims == input || (!facts.has(Facts::IMAGE) && model.input().fits(dims));
+    if let Some(shape) = data.shape().filter(|shape| !fits(shape.dims())) {
         return Err(Error::failure(format!(
             "{source}: images are {shape:?}, {model} takes {input:?}"
         )));
@@ -318,7 +327,7 @@ pub(crate) fn in_order(model: Model, dataset: Shared, batch_size: usize, workers
             workers,
             ..Default::default()
         },
-        transform: model.transform(false)?,
+        transform: model.transform(None)?,
     })
 }
 
@@ -329,7 +338,7 @@ pub(crate) fn images<B: Backend>(
     dataset: &dyn Dataset<Sample = Sample>,
     count: usize,
 ) -> Result<Tensor<B>> {
-    let transform = model.transform(false)?;
+    let transform = model.transform(None)?;
     let count = count.min(dataset.len());
     let (mut values, mut shape) = (Vec::new(), vec![count]);
     for index in 0..count {

@@ -7,7 +7,9 @@ mod commands;
 mod config;
 mod data;
 mod device;
+mod drawing;
 mod error;
+mod features;
 mod finite;
 mod html;
 mod live;
@@ -69,6 +71,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Replay(args) => commands::replay::run(args),
         Command::Report(args) => commands::report::run(args),
         Command::Diff(args) => commands::diff::run(args),
+        Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Average(args) => commands::average::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),

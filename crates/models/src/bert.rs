@@ -34,6 +34,7 @@ pub(crate) const CARD: Card = Card {
         schedule: ScheduleKind::WarmupCosine,
         phases: &[],
         clip_norm: None,
+        ema: None,
         workers: 1,
     },
 };

@@ -30,6 +30,7 @@ pub(crate) const CARD: Card = Card {
         schedule: ScheduleKind::WarmupCosine,
         phases: &[],
         clip_norm: Some(1.0),
+        ema: None,
         workers: 1,
     },
 };

@@ -38,6 +38,7 @@ pub(crate) const CARD: Card = Card {
         schedule: ScheduleKind::WarmupCosine,
         phases: &[],
         clip_norm: None,
+        ema: None,
         workers: 1,
     },
 };

@@ -1,10 +1,13 @@
 //! Batches of images without labels, for networks that make images.
 
+use crate::squares;
 use crate::task::Purpose;
 use kiln_core::Backend;
 use kiln_core::philox::{Key, spaces};
 use kiln_data::{Batch, Collate, DataError, Dataset, Labelled, Loader, LoaderOptions, Result, Sample, Stack};
 use kiln_nn::Tensor;
+use kiln_nn::layers::Noise;
+use kiln_train::Output;
 use ndarray::{Array2, ArrayD};
 use std::sync::Arc;
 
@@ -16,6 +19,32 @@ pub(crate) struct Images {
     /// Standard normal numbers `[N, latent]`. Those of a sample that is measured belong to the sample, so that its values are the same
     /// whenever and in whatever batch it is measured. There are none in training: the network draws its own.
     pub(crate) noise: Option<Array2<f32>>,
+}
+
+impl<B: Backend> ImagesOn<B> {
+    /// Latent vectors of this width for the samples of the batch: those that belong to them, or new ones.
+    pub(crate) fn latent(&self, noise: &Noise<B>, width: usize) -> kiln_core::Result<Tensor<B>> {
+        match &self.noise {
+            Some(noise) => Ok(noise.clone()),
+            None => noise.randn(&[self.images.shape()[0], width], self.images.dtype()),
+        }
+    }
+
+    /// The images with values from −1 to 1.
+    pub(crate) fn centred(&self) -> kiln_core::Result<Tensor<B>> {
+        self.images.mul_scalar(2.0)?.add_scalar(-1.0)
+    }
+}
+
+/// The mean of `ln(1 + eˣ)`: the cross-entropy of logits that are to be negative.
+pub(crate) fn softplus_mean<B: Backend>(logits: &Tensor<B>) -> kiln_core::Result<Tensor<B>> {
+    logits.softplus(1.0, 20.0)?.mean(&[], false)
+}
+
+/// The measurements of a GAN: a loss, the made images with values from 0 to 1, and their features.
+pub(crate) fn measured<B: Backend>(loss: Tensor<B>, made: Tensor<B>) -> kiln_core::Result<Output<B>> {
+    let features = squares::of_images(&made)?;
+    Ok(Output::new(loss).with("features", features).with("made", made))
 }
 
 /// Stacks images; with noise of this width for each if it is given.

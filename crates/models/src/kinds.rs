@@ -1,6 +1,6 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, PAIRS, ROWS, SampleKind, Shared, TAGGED, TEXTS, UTTERANCES, WINDOWS};
+use kiln_data::{IMAGES, MadeUp, OBJECTS, PAIRS, ROWS, SampleKind, Shared, TAGGED, TEXTS, UTTERANCES, WINDOWS};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,12 +10,45 @@ pub struct Input {
     /// `[H, W, C]` of images, `[T]` of windows of text and of pairs of texts, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
     /// otherwise.
     pub shape: &'static [usize],
+    /// The sides of square images that it can be built for, with one or three channels, where the data has others than `shape`.
+    pub sides: &'static [usize],
 }
 
 impl Input {
     /// Images `[H, W, C]`.
     pub const fn images(shape: &'static [usize; 3]) -> Self {
-        Input { kind: &IMAGES, shape }
+        Input {
+            kind: &IMAGES,
+            shape,
+            sides: &[],
+        }
+    }
+
+    /// Images `[H, W, C]`, or squares of these sides with one or three channels, which the data decides.
+    pub const fn images_of(shape: &'static [usize; 3], sides: &'static [usize]) -> Self {
+        Input {
+            kind: &IMAGES,
+            shape,
+            sides,
+        }
+    }
+
+    /// True if a network with this input can be built for images of this shape.
+    pub fn fits(self, shape: &[usize]) -> bool {
+        let one_of = |side: usize| self.sides.contains(&side);
+        match *shape {
+            [h, w, c] if h == w && one_of(h) && [1, 3].contains(&c) => true,
+            _ => shape == self.shape,
+        }
+    }
+
+    /// Images `[H, W, C]` with objects in them.
+    pub const fn objects(shape: &'static [usize; 3]) -> Self {
+        Input {
+            kind: &OBJECTS,
+            shape,
+            sides: &[],
+        }
     }
 
     /// Windows of this many tokens, as i32 numbers.
@@ -23,6 +56,7 @@ impl Input {
         Input {
             kind: &WINDOWS,
             shape: length,
+            sides: &[],
         }
     }
 
@@ -31,6 +65,7 @@ impl Input {
         Input {
             kind: &TEXTS,
             shape: length,
+            sides: &[],
         }
     }
 
@@ -39,6 +74,7 @@ impl Input {
         Input {
             kind: &PAIRS,
             shape: length,
+            sides: &[],
         }
     }
 
@@ -47,6 +83,7 @@ impl Input {
         Input {
             kind: &TAGGED,
             shape: length,
+            sides: &[],
         }
     }
 
@@ -55,6 +92,7 @@ impl Input {
         Input {
             kind: &ROWS,
             shape: width,
+            sides: &[],
         }
     }
 
@@ -63,6 +101,7 @@ impl Input {
         Input {
             kind: &UTTERANCES,
             shape,
+            sides: &[],
         }
     }
 
@@ -73,7 +112,7 @@ impl Input {
 
     /// The shape `[H, W, C]`, if samples are images.
     pub fn image(self) -> Option<[usize; 3]> {
-        match self.kind == &IMAGES {
+        match self.kind == &IMAGES || self.kind == &OBJECTS {
             true => self.shape.try_into().ok(),
             false => None,
         }
@@ -116,6 +155,8 @@ pub(crate) struct NetSizes {
     pub(crate) features: usize,
     /// The tokens that a text consists of, for networks of texts with classes.
     pub(crate) vocabulary: Option<usize>,
+    /// The shape `[H, W, C]` of images; zeros for networks of something else.
+    pub(crate) image: [usize; 3],
     /// The last dimension of the output.
     pub(crate) outputs: usize,
 }
@@ -139,6 +180,8 @@ pub enum OutputKind {
     Translation(usize),
     /// Logits of this many tags for each token of a sentence; a network for other tags has as many as the data.
     Tags(usize),
+    /// Boxes of objects of this many classes; a network for other classes has as many as the data.
+    Boxes(usize),
     /// Images like its inputs.
     Images,
     /// This many numbers.
@@ -156,6 +199,7 @@ impl OutputKind {
             | OutputKind::Letters(n)
             | OutputKind::Translation(n)
             | OutputKind::Tags(n)
+            | OutputKind::Boxes(n)
             | OutputKind::Numbers(n) => Some(n),
             OutputKind::Images => None,
         }
@@ -180,6 +224,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Letters(n) => write!(f, "{n} letters with a blank, or those of the data"),
             OutputKind::Translation(n) => write!(f, "texts of {n} tokens, or of those of the data"),
             OutputKind::Tags(n) => write!(f, "{n} tags of words, or those of the data"),
+            OutputKind::Boxes(n) => write!(f, "boxes of {n} classes, or those of the data"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

@@ -28,7 +28,10 @@ mod bert_tagger;
 mod by_name;
 mod card;
 mod classes;
+mod dcgan;
 mod deep_speech;
+mod detection;
+mod faster_rcnn;
 mod generate;
 mod gpt;
 mod gpt2;
@@ -49,7 +52,9 @@ mod regression;
 mod resnet;
 mod sample;
 mod speech;
+mod squares;
 mod steps;
+mod stylegan2;
 mod task;
 mod text;
 mod tied;
@@ -60,7 +65,9 @@ mod twin;
 mod vae;
 mod vgg;
 mod wgan_gp;
+mod wgan_gp_conv;
 mod wide_resnet;
+mod yolo;
 
 pub use bert::{
     Bert, BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertHead, BertIntermediate, BertLayer, BertModel,
@@ -70,7 +77,9 @@ pub use bert_classifier::BertClassifier;
 pub use bert_reader::{BertReader, best_span};
 pub use bert_tagger::BertTagger;
 pub use card::{Card, Form, Shown};
+pub use dcgan::{Dcgan, DcganConfig, DcganSide};
 pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};
+pub use faster_rcnn::{BodyConfig, FasterRcnn, FasterRcnnConfig, FasterRcnnLosses, RoiConfig, RpnConfig};
 pub use generate::Generator;
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
 pub use gpt2::{Gpt2, Gpt2Attention, Gpt2Block, Gpt2Config, Gpt2Mlp, Gpt2Transformer};
@@ -88,9 +97,14 @@ pub use registry::Model;
 pub use resnet::{ResNet, ResNetBlock, ResNetConfig, ResNetStem, Shortcut};
 pub use sample::Sampler;
 pub use steps::{Part, Steps};
+pub use stylegan2::{
+    DiscriminatorBlock, DiscriminatorEpilogue, EqualConv, EqualLinear, StyleDiscriminator, StyleGan2, StyleGan2Config,
+    StyleGenerator, StyleMapping, Synthesis, SynthesisBlock, SynthesisLayer, ToRgb,
+};
 pub use task::Batches;
 pub use transformer::{Seq2Seq, Seq2SeqConfig};
 pub use vae::Vae;
 pub use vgg::{Vgg, VggConfig, VggHead};
 pub use wgan_gp::WganGp;
 pub use wide_resnet::{PreActivationBlock, WideResNet, WideResNetConfig};
+pub use yolo::{Yolo, YoloConfig, YoloLosses, YoloTargets};

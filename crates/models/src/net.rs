@@ -1,10 +1,12 @@
 //! One interface for networks of every task.
 
+use crate::PhaseOptions;
 use crate::language::LanguageModel;
 use crate::task::{self, Batches, Purpose, Task};
 use kiln_core::{Backend, DType, Error, ModuleId, Result};
 use kiln_data::{Batch, Dataset, Sample};
-use kiln_nn::optim::{Optimizer, Schedule};
+use kiln_nn::detection::Detections;
+use kiln_nn::optim::{Optimizer, Schedule, Sgd, SharedOptimizer};
 use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable, no_grad};
 use kiln_train::{
     Capsule, Deviation, Evaluation, LrCurve, LrRange, Metric, Output, Phase, Replay, Report, Trainer, Twin, Validation,
@@ -20,6 +22,38 @@ pub struct Update<B: Backend> {
     pub schedule: Option<Schedule>,
     /// An update is made in each `every`-th step.
     pub every: u64,
+}
+
+impl<B: Backend> Update<B> {
+    /// These updates of the phases of a step, where those that share the optimizer of another have a handle to it in the place of
+    /// their own.
+    pub fn shared(phases: &[PhaseOptions], mut updates: Vec<Self>) -> Vec<Self> {
+        for owner in 0..updates.len().min(phases.len()) {
+            let of_owner = |phase: &PhaseOptions| phase.shares == Some(phases[owner].name);
+            if !phases.iter().any(of_owner) {
+                continue;
+            }
+            let own = std::mem::replace(&mut updates[owner].optimizer, Box::new(Sgd::new(0.0)));
+            let optimizer = SharedOptimizer::new(own);
+            for (phase, update) in phases.iter().zip(&mut updates) {
+                if of_owner(phase) {
+                    update.optimizer = Box::new(optimizer.clone());
+                }
+            }
+            updates[owner].optimizer = Box::new(optimizer);
+        }
+        updates
+    }
+
+    /// The updates of phases with constant learning rates, one of each in every step: those that are measured.
+    pub fn of_each(phases: &[PhaseOptions]) -> Vec<Self> {
+        let update = |phase: &PhaseOptions| Update {
+            optimizer: phase.optimizer.build(),
+            schedule: None,
+            every: 1,
+        };
+        Update::shared(phases, phases.iter().map(update).collect())
+    }
 }
 
 /// A batch on a device and the network that it is for.
@@ -120,6 +154,9 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// The logits `[N, classes]` of images `[N, H, W, C]`; `None` if it tells no classes apart.
     fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
+    /// The objects that it finds in each of images `[N, H, W, C]`, the most certain first, in pixels of the images; `None` if it finds none.
+    fn detect(&self, images: &Tensor<B>) -> Option<Result<Vec<Detections>>>;
+
     /// The numbers `[N, targets]` that it predicts for inputs `[N, …]`, at the scale of its training; `None` if it predicts none.
     fn regress(&self, inputs: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
@@ -128,6 +165,10 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
 
     /// So many new images `[N, H, W, C]` with values from 0 to 1, which the seed decides; `None` if it makes none.
     fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>>;
+
+    /// Images `[walks·steps, H, W, C]` with values from 0 to 1 on the way from one new image to another, walk by walk, which the seed
+    /// decides; `None` if it makes no images of latent vectors.
+    fn walk_between(&self, backend: &B, walks: usize, steps: usize, seed: u64) -> Option<Result<Tensor<B>>>;
 
     /// Log-probabilities `[T', classes]` of letters, of which class 0 is the blank of CTC, for a spectrogram `[T, F]` of any length; `None` if
     /// it writes down no speech.
@@ -282,6 +323,10 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
         self.views.classify.map(|classify| classify(&self.net, images))
     }
 
+    fn detect(&self, images: &Tensor<B>) -> Option<Result<Vec<Detections>>> {
+        self.views.detect.map(|detect| detect(&self.net, images))
+    }
+
     fn regress(&self, inputs: &Tensor<B>) -> Option<Result<Tensor<B>>> {
         self.views.regress.map(|regress| regress(&self.net, inputs))
     }
@@ -291,8 +336,21 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
     }
 
     fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>> {
-        let draw = self.views.draw?;
-        Some(draw(&self.net, backend, count, &mut Rng::new(seed)))
+        let rng = &mut Rng::new(seed);
+        match (self.views.draw, self.views.decode) {
+            (Some(draw), _) => Some(draw(&self.net, backend, count, rng)),
+            (None, Some((width, decode))) => {
+                let latent = Tensor::randn(backend, &[count, width], DType::F32, rng);
+                Some(latent.and_then(|latent| decode(&self.net, &latent)))
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn walk_between(&self, backend: &B, walks: usize, steps: usize, seed: u64) -> Option<Result<Tensor<B>>> {
+        let (width, decode) = self.views.decode?;
+        let way = way(backend, [walks, steps, width], seed);
+        Some(way.and_then(|way| decode(&self.net, &way)))
     }
 
     fn transcribe(&self, spectrogram: &Tensor<B>) -> Option<Result<Tensor<B>>> {
@@ -335,6 +393,17 @@ impl<B: Backend> std::fmt::Debug for Net<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Net").field(&self.kind()).finish()
     }
+}
+
+/// Latent vectors `[walks·steps, width]` on the way from one to another. On a quarter of a circle between two vectors of standard normal
+/// numbers every vector is as likely as these.
+fn way<B: Backend>(backend: &B, [walks, steps, width]: [usize; 3], seed: u64) -> Result<Tensor<B>> {
+    let ends = Tensor::randn(backend, &[2, walks, 1, width], DType::F32, &mut Rng::new(seed))?;
+    let angles = Tensor::linspace(backend, 0.0, std::f64::consts::FRAC_PI_2, steps, DType::F32)?;
+    let angles = angles.reshape(&[1, steps, 1])?;
+    let (from, to) = (ends.narrow(0, 0, 1)?.squeeze(0)?, ends.narrow(0, 1, 1)?.squeeze(0)?);
+    let way = from.mul(&angles.cos()?)?.add(&to.mul(&angles.sin()?)?)?;
+    way.reshape(&[walks.saturating_mul(steps), width])
 }
 
 /// The phase of a network that a capsule is of.

@@ -1,7 +1,10 @@
 //! Recipes: the default way to train each network.
 
 use crate::{Input, OptimizerKind, OptimizerOptions};
-use kiln_data::{Compose, Crop, DataKind, Flip, LogMel, Normalise, Result, SpecAugment, Speed, ToFloat, UTTERANCES};
+use kiln_data::{
+    Compose, Crop, DataKind, Flip, FlipObjects, Light, LogMel, Mosaic, Normalise, OBJECTS, Result, Shared, SpecAugment,
+    Speed, ToFloat, UTTERANCES,
+};
 use kiln_nn::optim::Schedule;
 
 /// The dataset and the training options of a network: the defaults of `kiln train MODEL`.
@@ -27,6 +30,8 @@ pub struct Recipe {
     pub phases: &'static [PhaseRecipe],
     /// The norm that gradients are clipped to; `None` for no clipping.
     pub clip_norm: Option<f64>,
+    /// The decay of the exponential average of the weights, which is validated and saved; `None` for no average.
+    pub ema: Option<f64>,
     /// Threads that prepare batches.
     pub workers: u16,
 }
@@ -44,6 +49,7 @@ impl Recipe {
         schedule: ScheduleKind::Constant,
         phases: &[],
         clip_norm: None,
+        ema: None,
         workers: 1,
     };
 
@@ -54,12 +60,14 @@ impl Recipe {
             every: 1,
             optimizer: self.optimizer,
             schedule: self.schedule,
+            shares: None,
         };
         let of = |phase: &PhaseRecipe| PhaseOptions {
             name: phase.name,
             every: phase.every,
             optimizer: phase.optimizer.unwrap_or(self.optimizer),
             schedule: phase.schedule.unwrap_or(self.schedule),
+            shares: phase.shares,
         };
         match self.phases {
             [] => vec![whole],
@@ -67,22 +75,29 @@ impl Recipe {
         }
     }
 
-    /// The transform from raw samples to the network's input, with the augmentation if asked.
+    /// The transform from raw samples to the network's input, with the augmentation for samples of a dataset to train on.
     ///
     /// # Errors
     /// Means and deviations that do not fit each other.
-    pub(crate) fn transform(&self, input: Input, augment: bool) -> Result<Compose> {
+    pub(crate) fn transform(&self, input: Input, augment: Option<&Shared>) -> Result<Compose> {
         let Some([height, width, _]) = input.image() else {
             return match *input.shape {
-                [_, bins] if input.kind == &UTTERANCES => self.of_speech(bins, augment),
+                [_, bins] if input.kind == &UTTERANCES => self.of_speech(bins, augment.is_some()),
                 _ => Ok(Compose::new()),
             };
         };
         let mut stages = Compose::new();
-        for change in self.augment.iter().filter(|_| augment) {
+        for (change, dataset) in self.augment.iter().zip(std::iter::repeat(augment)) {
+            let Some(dataset) = dataset else { break };
             stages = match *change {
                 Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
+                Augment::Flip if input.kind == &OBJECTS => stages.then(FlipObjects),
                 Augment::Flip => stages.then(Flip::new(0.5)?),
+                Augment::Mosaic { percent } => stages.then(Mosaic::new(dataset.clone(), f32::from(percent) / 100.0)),
+                Augment::Light { brightness, tint } => stages.then(Light {
+                    brightness: f32::from(brightness) / 100.0,
+                    tint: f32::from(tint) / 100.0,
+                }),
                 Augment::Speed | Augment::SpecAugment { .. } => stages,
             };
         }
@@ -159,8 +174,20 @@ pub enum Augment {
         /// Pixels on each side.
         padding: usize,
     },
-    /// The mirror image, with probability ½.
+    /// The mirror image, with probability ½; of images with objects the objects with it.
     Flip,
+    /// Four images with objects in one ([`Mosaic`]).
+    Mosaic {
+        /// The probability, in percent.
+        percent: u8,
+    },
+    /// Brighter and darker colours ([`Light`]).
+    Light {
+        /// Percent by which all channels change together.
+        brightness: u8,
+        /// Percent by which each channel changes alone.
+        tint: u8,
+    },
     /// Sound played at 0.9, 1 or 1.1 times its speed ([`Speed`]).
     Speed,
     /// Masks over stretches of frames and of bins ([`SpecAugment`](kiln_data::SpecAugment)).
@@ -177,6 +204,8 @@ impl std::fmt::Display for Augment {
         match self {
             Augment::Crop { padding } => write!(f, "crop {padding}"),
             Augment::Flip => f.write_str("flip"),
+            Augment::Mosaic { percent } => write!(f, "mosaic {percent} %"),
+            Augment::Light { brightness, tint } => write!(f, "light {brightness} %, tint {tint} %"),
             Augment::Speed => f.write_str("speed 0.9 to 1.1"),
             Augment::SpecAugment { frames, bins } => write!(f, "SpecAugment {frames} frames, {bins} bins"),
         }
@@ -194,6 +223,21 @@ pub struct PhaseRecipe {
     pub optimizer: Option<OptimizerOptions>,
     /// Its learning rate over the run; `None` for that of the recipe.
     pub schedule: Option<ScheduleKind>,
+    /// The name of the update before whose optimizer it is made with, with the state, the options and the schedule of that.
+    pub shares: Option<&'static str>,
+}
+
+impl PhaseRecipe {
+    /// An update in each step, with optimizer and schedule of the recipe.
+    pub(crate) const fn named(name: &'static str) -> Self {
+        PhaseRecipe {
+            name,
+            every: 1,
+            optimizer: None,
+            schedule: None,
+            shares: None,
+        }
+    }
 }
 
 /// The settings of an update.
@@ -207,6 +251,8 @@ pub struct PhaseOptions {
     pub optimizer: OptimizerOptions,
     /// Its learning rate over the run.
     pub schedule: ScheduleKind,
+    /// The name of the update whose optimizer it shares.
+    pub shares: Option<&'static str>,
 }
 
 /// A learning rate schedule by name.

@@ -4,7 +4,7 @@ use crate::steps::{self, Steps};
 use crate::{Card, Input, Net, NetSizes, OutputKind, Recipe};
 use crate::{text, twin};
 use kiln_core::{Backend, Result};
-use kiln_data::{Compose, Facts, Sizes};
+use kiln_data::{Compose, Facts, Shared, Sizes};
 use kiln_nn::Init;
 use kiln_train::Twin;
 use std::sync::OnceLock;
@@ -109,6 +109,12 @@ registry! {
     Vae: "vae" in vae;
     /// A Wasserstein GAN for digits: [`WganGp`](crate::WganGp).
     WganGp: "wgan-gp" in wgan_gp;
+    /// A Wasserstein GAN of convolutions: [`WganGp`](crate::WganGp).
+    WganGpConv: "wgan-gp-conv" in wgan_gp_conv;
+    /// DCGAN: [`Dcgan`](crate::Dcgan) by [`DcganConfig::DIGITS`](crate::DcganConfig::DIGITS).
+    Dcgan: "dcgan" in dcgan;
+    /// StyleGAN2: [`StyleGan2`](crate::StyleGan2) by [`StyleGan2Config::SMALL`](crate::StyleGan2Config::SMALL).
+    StyleGan2: "stylegan2" in stylegan2;
     /// A perceptron for rows of a table: [`Perceptron`](crate::Perceptron).
     Mlp: "mlp" in mlp;
     /// ResNet-50 for images of 224×224: [`ResNet`](crate::ResNet) by [`ResNetConfig::RESNET50`](crate::ResNetConfig::RESNET50).
@@ -157,6 +163,18 @@ registry! {
     MobileNetV2: "mobilenet-v2" in mobilenet_v2 at LARGE;
     /// MobileNetV2 for images of 32×32: [`MobileNetV2Config::small`](crate::MobileNetV2Config::small).
     MobileNetV2Small: "mobilenet-v2-32" in mobilenet_v2 at SMALL;
+    /// YOLOv8n for images of 160×160: [`Yolo`](crate::Yolo) by [`YoloConfig::NANO`](crate::YoloConfig::NANO).
+    YoloN: "yolo-n" in yolo at N_160;
+    /// YOLOv8s for images of 160×160: [`YoloConfig::SMALL`](crate::YoloConfig::SMALL).
+    YoloS: "yolo-s" in yolo at S_160;
+    /// YOLOv8n for images of 640×640: [`YoloConfig::NANO`](crate::YoloConfig::NANO).
+    YoloNLarge: "yolo-n-640" in yolo at N_640;
+    /// YOLOv8s for images of 640×640: [`YoloConfig::SMALL`](crate::YoloConfig::SMALL).
+    YoloSLarge: "yolo-s-640" in yolo at S_640;
+    /// A small Faster R-CNN for images of 160×160: [`FasterRcnnConfig::SMALL`](crate::FasterRcnnConfig::SMALL).
+    FasterRcnnSmall: "faster-rcnn-small" in faster_rcnn at SMALL;
+    /// Faster R-CNN for images of 800×800: [`FasterRcnn`](crate::FasterRcnn) by [`FasterRcnnConfig::COCO`](crate::FasterRcnnConfig::COCO).
+    FasterRcnn: "faster-rcnn" in faster_rcnn at COCO;
 }
 
 impl Model {
@@ -183,6 +201,7 @@ impl Model {
         NetSizes {
             features: sizes.features.unwrap_or(self.input().shape[0]),
             vocabulary: sizes.vocabulary,
+            image: sizes.image.or(self.input().image()).unwrap_or_default(),
             outputs: match (self.card().output, sizes.outputs) {
                 (OutputKind::Tokens(own), Some(of_data)) => own.max(of_data),
                 (_, of_data) => of_data.unwrap_or(self.outputs()),
@@ -211,11 +230,12 @@ impl Model {
         &self.card().recipe
     }
 
-    /// The transform from raw samples to the network's input; in training with the augmentation of its recipe.
+    /// The transform from raw samples to the network's input; for a dataset to train on with the augmentation of its recipe, which may put
+    /// several of its samples together.
     ///
     /// # Errors
     /// None for the networks of the table.
-    pub fn transform(self, augment: bool) -> kiln_data::Result<Compose> {
+    pub fn transform(self, augment: Option<&Shared>) -> kiln_data::Result<Compose> {
         self.recipe().transform(self.input(), augment)
     }
 

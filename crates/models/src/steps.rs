@@ -56,7 +56,7 @@ pub(crate) fn fixed<B: Backend, M: Module<B> + 'static, T: Batch>(
             batch_size: count,
             ..Default::default()
         },
-        transform: card.recipe.transform(card.input, false)?,
+        transform: card.recipe.transform(card.input, None)?,
     };
     let first = task.loader(batches, Purpose::Training)?.epoch(0)?.next();
     let Some(host) = first else {

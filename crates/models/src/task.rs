@@ -3,6 +3,7 @@
 use crate::language::LanguageModel;
 use kiln_core::{Backend, ModuleId, Result};
 use kiln_data::{Batch, Compose, Dataset, Draw, Labelled, Loader, LoaderOptions, Sample, Transform, Weighted};
+use kiln_nn::detection::Detections;
 use kiln_nn::{Layer, Module, Rng, Tensor, Walk, WalkMut, Walkable};
 use kiln_train::{Metric, Output};
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub(crate) type MakeImages<B, M> = fn(&M, &B, usize, &mut Rng) -> Result<Tensor<
 
 /// Writes tokens for those of a source, by so many beams.
 pub(crate) type Translate<M> = fn(&M, &[i32], usize) -> Result<Vec<i32>>;
+
+/// Finds the objects of images `[N, H, W, C]`.
+pub(crate) type Detect<B, M> = fn(&M, &Tensor<B>) -> Result<Vec<Detections>>;
 
 /// An update of a step.
 pub(crate) struct Phase<B: Backend, M, T: Batch> {
@@ -130,12 +134,17 @@ fn labelled(
 pub(crate) struct Views<B: Backend, M> {
     /// Logits `[N, classes]` of images `[N, H, W, C]`.
     pub(crate) classify: Option<OfInputs<B, M>>,
+    /// The objects of images `[N, H, W, C]`.
+    pub(crate) detect: Option<Detect<B, M>>,
     /// Numbers `[N, targets]` of inputs `[N, …]`.
     pub(crate) regress: Option<OfInputs<B, M>>,
     /// Images with values from 0 to 1 for images `[N, H, W, C]`: what the network keeps of them.
     pub(crate) reconstruct: Option<OfInputs<B, M>>,
     /// New images with values from 0 to 1.
     pub(crate) draw: Option<MakeImages<B, M>>,
+    /// Elements of latent vectors, and images with values from 0 to 1 of such vectors `[N, latent]`, standard normal numbers: new images
+    /// and walks between them.
+    pub(crate) decode: Option<(usize, OfInputs<B, M>)>,
     /// Log-probabilities `[T', classes]` of letters, class 0 the blank, for a spectrogram `[T, F]` of any length.
     pub(crate) transcribe: Option<OfInputs<B, M>>,
     /// Tokens for those of a source, by so many beams.
@@ -150,9 +159,11 @@ impl<B: Backend, M> Default for Views<B, M> {
     fn default() -> Self {
         Views {
             classify: None,
+            detect: None,
             regress: None,
             reconstruct: None,
             draw: None,
+            decode: None,
             transcribe: None,
             translate: None,
             tokens: None,

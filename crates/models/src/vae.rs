@@ -4,7 +4,7 @@ use crate::images::{self, ImagesOn};
 use crate::task::{Phase, Task, Views};
 use crate::{Card, Form, Input, NetSizes, OutputKind, Recipe, Shown};
 use kiln_core::ops::Activation;
-use kiln_core::{Backend, DType, Result};
+use kiln_core::{Backend, Result};
 use kiln_data::DataKind;
 use kiln_nn::layers::{Linear, Noise};
 use kiln_nn::{Init, Layer, Module, Reduction, Tensor, trace};
@@ -55,10 +55,7 @@ pub(crate) fn task<B: Backend>(init: Init<B>, _: NetSizes) -> Result<Task<B, Vae
         metrics: |_| Ok(Vec::new()),
         views: Views {
             reconstruct: Some(Vae::reconstruct),
-            draw: Some(|vae, backend, count, rng| {
-                let latent = Tensor::randn(backend, &[count, LATENT], DType::F32, rng)?;
-                images::shown(&vae.decode(&latent)?, SHAPE)
-            }),
+            decode: Some((LATENT, |vae, latent| images::shown(&vae.decode(latent)?, SHAPE))),
             ..Views::default()
         },
     })

@@ -22,7 +22,8 @@ pub(crate) struct WeightsArgs {
 Examples:
   kiln eval -w runs/mnist-cnn-0             the weights with the highest validation accuracy
   kiln eval -w runs/mnist-cnn-0/last.safetensors
-  kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json")]
+  kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json
+  kiln eval -w runs/dcgan-0 --features runs/mnist-cnn-0   FID by the features of a classifier")]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
@@ -33,6 +34,10 @@ pub(crate) struct EvalArgs {
     /// Samples of a batch
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch: u32,
+
+    /// Classifier of such images, by whose logits the Fréchet distance of made images is measured too, as fid
+    #[arg(long, value_name = "FILE|RUN")]
+    pub(crate) features: Option<PathBuf>,
 
     /// Seed of synthetic data; must be that of the training run
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -83,13 +88,18 @@ pub(crate) struct PredictArgs {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Picture to write, of a network that makes images [default: reconstructions.png beside the weights]
+    /// Picture to write, of a network that makes images or finds objects [default: reconstructions.png, or boxes- and the image's name,
+    /// beside the weights]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 
     /// Classes to show for each image
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) top: u16,
+
+    /// Objects to show: those that are at least so likely, from 0 to 1
+    #[arg(long, value_name = "P", default_value = "0.25")]
+    pub(crate) min_score: Share,
 
     /// Search for the most probable text, with N followed side by side, of a network that writes texts [default: 1, the likeliest
     /// token each time]
@@ -116,6 +126,7 @@ Examples:
   kiln generate runs/gpt-mini-0 --top-p 0.9 --repetition-penalty 1.2
   kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest token
   kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
+  kiln generate runs/vae-0 --walks --count 32        runs/vae-0/walks.png, four rows from one digit to another
 
 The tokens that a model knows are those of the text it was trained on: its characters, which config.json in the run's folder lists, or
 the tokens of tokenizer.json there.")]
@@ -152,7 +163,11 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub(crate) count: u32,
 
-    /// Picture to write [default: samples.png beside the weights]
+    /// Draw in each row the way from one image to another, 8 images long: --count 64 are 8 such walks
+    #[arg(long)]
+    pub(crate) walks: bool,
+
+    /// Picture to write [default: samples.png or walks.png beside the weights]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 

@@ -3,6 +3,7 @@
 use crate::args::EvalArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
+use crate::features::{ByClassifier, FID};
 use crate::finite;
 use crate::output::{self, counted, line, table};
 use crate::shown;
@@ -51,6 +52,15 @@ impl Task for Eval<'_> {
         let batches = || data::in_order(model, data.clone(), args.batch as usize, 0);
         let names = data::class_names(model, &*data);
         let mut measured = net.metrics(&*data)?;
+        if let Some(path) = &args.features {
+            if model.card().output != OutputKind::Images {
+                return Err(
+                    Error::usage(format!("{model} makes no images, whose features --features measures"))
+                        .help("leave it out"),
+                );
+            }
+            measured.push(Box::new(ByClassifier::new(path, &data, args.batch as usize, backend)?));
+        }
         let (mut top, mut confusion) = (TopK::new(3), ConfusionMatrix::new(names.len()));
         let mut metrics: Vec<&mut dyn Metric<B>> = measured.iter_mut().map(|metric| metric as _).collect();
         if let OutputKind::Classes(_) = model.card().output {
@@ -58,6 +68,9 @@ impl Task for Eval<'_> {
             metrics.push(&mut confusion);
         }
         let evaluation = net.evaluate(backend, batches()?, &mut metrics)?;
+        if args.features.is_some() && !evaluation.values.contains_key(FID) {
+            return Err(Error::usage(format!("{model} is measured without new images")).help("leave --features out"));
+        }
         if evaluation.values.get("loss").is_some_and(|loss| !loss.is_finite()) {
             net.eval();
             return Err(cause(backend, &net, batches()?)?);
@@ -141,6 +154,9 @@ fn show(args: &EvalArgs, measured: &Measured) {
         counted(measured.evaluation.samples, noun),
         shown::line(card, values)
     ));
+    if let (Some(fid), Some(path)) = (values.get(FID), &args.features) {
+        line(&format!("{FID} {fid:.4} by the logits of {}", shown_path(path)));
+    }
     let Some(rows) = rows else { return };
     line("");
     let mut header = vec!["is \\ taken for"];

@@ -61,7 +61,7 @@ impl Task for FindBatch {
                     seed: settings.seed,
                     ..Default::default()
                 },
-                transform: model.transform(augment)?,
+                transform: model.transform(augment.then_some(&data.train))?,
             };
             let mut updates = settings.updates(0);
             for update in &mut updates {

@@ -36,11 +36,15 @@ impl Task for Generate<'_> {
             }
             let drawn = Drawn {
                 count: args.count as usize,
+                walks: args.walks,
                 seed: args.seed,
                 out: args.out.clone(),
                 json: false,
             };
             return draw(net, backend, *model, path, &drawn);
+        }
+        if args.walks {
+            return Err(Error::usage(format!("{model} makes no images to walk between")).help("leave --walks out"));
         }
         let (Some(gpt), Some(text_tokens)) = (net.language_model(), saved.tokens()?) else {
             return Err(Error::usage(format!(
@@ -77,6 +81,8 @@ impl Task for Generate<'_> {
 /// New images that are asked for.
 pub(super) struct Drawn {
     pub(super) count: usize,
+    /// True for rows that lead from one image to another.
+    pub(super) walks: bool,
     pub(super) seed: u64,
     /// The file; by default one beside the weights.
     pub(super) out: Option<PathBuf>,
@@ -87,6 +93,7 @@ impl Default for Drawn {
     fn default() -> Self {
         Drawn {
             count: 64,
+            walks: false,
             seed: 0,
             out: None,
             json: false,
@@ -94,20 +101,33 @@ impl Default for Drawn {
     }
 }
 
+/// Images of a walk from one to another.
+const STEPS: usize = 8;
+
 /// Writes a picture of new images.
 pub(super) fn draw<B: Backend>(net: &Net<B>, backend: &B, model: Model, weights: &Path, drawn: &Drawn) -> Result<()> {
-    let Some(images) = no_grad(|| net.draw(backend, drawn.count, drawn.seed)) else {
-        return Err(Error::usage(format!("{model} makes no images")));
+    let walks = drawn.count.div_ceil(STEPS);
+    let images = no_grad(|| match drawn.walks {
+        true => net.walk_between(backend, walks, STEPS, drawn.seed),
+        false => net.draw(backend, drawn.count, drawn.seed),
+    });
+    let Some(images) = images else {
+        let what = if drawn.walks {
+            "images of latent vectors"
+        } else {
+            "images"
+        };
+        return Err(Error::usage(format!("{model} makes no {what}")));
     };
-    // As many columns as rows, or a little more.
-    let columns = (drawn.count as f64).sqrt().ceil() as usize;
+    let (count, columns, name) = match drawn.walks {
+        true => (walks * STEPS, STEPS, "walks.png"),
+        // As many columns as rows, or a little more.
+        false => (drawn.count, (drawn.count as f64).sqrt().ceil() as usize, "samples.png"),
+    };
     let picture = Picture::grid(&Picture::of_images(&images?)?, columns)?;
-    let file = drawn
-        .out
-        .clone()
-        .unwrap_or_else(|| weights.with_file_name("samples.png"));
+    let file = drawn.out.clone().unwrap_or_else(|| weights.with_file_name(name));
     write_atomic(&file, &picture.png()?)?;
-    let count = drawn.count as u64;
+    let count = count as u64;
     match drawn.json {
         true => output::json(&json!({
             "model": model.name(),

@@ -1,6 +1,8 @@
 //! One file per command.
 
+mod asked;
 pub(crate) mod average;
+mod boxes;
 pub(crate) mod datasets;
 pub(crate) mod devices;
 pub(crate) mod diff;
@@ -18,6 +20,7 @@ pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod sweep;
 mod tags;
+pub(crate) mod tokenize;
 pub(crate) mod train;
 pub(crate) mod transcribe;
 pub(crate) mod verify_resume;

@@ -39,6 +39,11 @@ fn recipe(card: &Card) -> String {
     ];
     parts.extend(recipe.phases().iter().map(phase));
     parts.extend(recipe.clip_norm.map(|c| format!("gradients clipped to {}", number(c))));
+    parts.extend(
+        recipe
+            .ema
+            .map(|decay| format!("weights averaged with a decay of {}", number(decay))),
+    );
     parts.extend(recipe.augment.iter().map(ToString::to_string));
     parts.push(card.metric().to_string());
     parts.join(", ")
@@ -47,6 +52,9 @@ fn recipe(card: &Card) -> String {
 /// The updates of a phase: `sgd 0.1 (cosine), momentum 0.9`, `generator every 5 steps: adam 0.0001 (constant)`.
 fn phase(phase: &PhaseOptions) -> String {
     let (name, optimizer) = (phase.name, phase.optimizer);
+    if let Some(owner) = phase.shares {
+        return format!("{name} every {} steps by the optimizer of {owner}", phase.every);
+    }
     let mut parts = vec![format!(
         "{} {} ({})",
         optimizer.kind.name(),
@@ -93,6 +101,7 @@ fn phase_entry(phase: &PhaseOptions) -> Value {
         "lr": optimizer.lr,
         "schedule": phase.schedule.name(),
         "options": options(optimizer),
+        "shares": phase.shares,
     })
 }
 
@@ -119,6 +128,7 @@ fn entry(model: Model) -> Value {
             "options": options(recipe.optimizer),
             "phases": recipe.phases().iter().filter(|p| !p.name.is_empty()).map(phase_entry).collect::<Vec<_>>(),
             "clip_norm": recipe.clip_norm,
+            "ema": recipe.ema,
             "metric": card.metric(),
             "workers": recipe.workers,
         },

@@ -1,21 +1,19 @@
 //! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers, texts.
 
+use super::asked::Asked;
+use super::boxes;
 use super::generate::{Drawn, draw};
 use super::tags;
 use super::transcribe::{self, Decoder};
-use crate::args::{Invert, PredictArgs};
+use crate::args::PredictArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::finite;
 use crate::output::{self, counted, line, passed_over, percent};
 use crate::picture::Picture;
-use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{
-    Compose, DataKind, Draw, Facts, FileOptions, IMAGES, PAIRS, ReadFile, Sample, TAGGED, TEXTS, Tokens, Transform,
-    UTTERANCES,
-};
+use kiln_data::{DataKind, Facts, IMAGES, OBJECTS, PAIRS, TAGGED, TEXTS, Tokens, UTTERANCES};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
@@ -44,7 +42,7 @@ impl Task for Predict<'_> {
             args,
             saved: &saved,
             read,
-            transform: model.transform(false)?,
+            transform: model.transform(None)?,
         };
         if args.beam.is_some() && !matches!(model.card().output, OutputKind::Translation(_)) {
             return Err(Error::usage(format!(
@@ -65,6 +63,7 @@ impl Task for Predict<'_> {
             (_, true) => Err(Error::usage("<FILE> is missing").help(format!("name {}", kinds_of_files(saved.data)))),
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
+            (OutputKind::Boxes(_), false) => boxes::all(backend, &asked),
             (OutputKind::Tags(_), false) => {
                 tags::all(backend, &saved, &args.files, args.json, &|path| asked.samples(path))
             }
@@ -83,55 +82,12 @@ impl Task for Predict<'_> {
 /// The files that a network for a dataset is asked about.
 fn kinds_of_files(data: DataKind) -> &'static str {
     match data.card().samples {
-        images if images == &IMAGES => "PNG or JPEG files",
+        images if images == &IMAGES || images == &OBJECTS => "PNG or JPEG files",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
         pairs if pairs == &PAIRS => "text files, or - for standard input",
         texts if texts == &TEXTS => "files with a text each",
         tagged if tagged == &TAGGED => "files with a sentence in each line",
         _ => "files like those that it was trained on",
-    }
-}
-
-/// The files that are asked about, and the network that is asked.
-struct Asked<'a, B: Backend> {
-    args: &'a PredictArgs,
-    saved: &'a Saved<B>,
-    /// Reads a file as raw samples.
-    read: ReadFile,
-    transform: Compose,
-}
-
-impl<B: Backend> Asked<'_, B> {
-    /// The raw samples of a file.
-    fn samples(&self, path: &Path) -> Result<Vec<Sample>> {
-        let tokenizer = weights::tokenizer_file(&self.saved.path);
-        let options = FileOptions {
-            shape: self.saved.model.input().shape,
-            facts: &self.saved.facts,
-            tokenizer: Some(&tokenizer),
-            invert: match self.args.invert {
-                Invert::Auto => None,
-                Invert::Yes => Some(true),
-                Invert::No => Some(false),
-            },
-        };
-        Ok((self.read)(path, &options)?)
-    }
-
-    /// The samples of a file as the network's inputs `[N, …]`.
-    fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
-        let (mut values, mut shape) = (Vec::new(), vec![0]);
-        for mut sample in self.samples(path)? {
-            self.transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
-            shape.truncate(1);
-            shape[0] += 1;
-            shape.extend(sample.shape.iter());
-            values.append(&mut sample.input);
-        }
-        if shape[0] == 0 {
-            return Err(Error::failure(format!("{}: there are no rows in it", shown_path(path))));
-        }
-        Ok(Tensor::from_slice(backend, &values, &shape)?)
     }
 }
 

@@ -12,7 +12,7 @@ use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
-use kiln_models::{Model, OptimizerOptions, Steps, Update};
+use kiln_models::{Model, PhaseOptions, Steps, Update};
 use kiln_profile::{Profiled, Rates};
 pub(crate) use report::Report;
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ const LR: f64 = 1e-4;
 struct Profile<'a> {
     args: &'a ProfileArgs,
     model: Model,
-    /// The optimizers of the updates of a step.
-    optimizers: Vec<OptimizerOptions>,
+    /// The updates of a step.
+    phases: Vec<PhaseOptions>,
     batch: u32,
     chosen: Option<String>,
 }
@@ -71,12 +71,9 @@ impl Task for Profile<'_> {
         if args.inference {
             steps.net().eval();
         }
-        let update = |options: &OptimizerOptions| Update {
-            optimizer: OptimizerOptions { lr: LR, ..*options }.build(),
-            schedule: None,
-            every: 1,
-        };
-        let updates = &mut self.optimizers.iter().map(update).collect::<Vec<_>>()[..];
+        let mut phases = self.phases.clone();
+        phases.iter_mut().for_each(|phase| phase.optimizer.lr = LR);
+        let updates = &mut Update::of_each(&phases)[..];
         let parameters = steps.net().num_parameters() as u64;
         for _ in 0..WARM_UP {
             self.step(&watched, steps, updates)?;
@@ -104,7 +101,7 @@ impl Task for Profile<'_> {
         let work = match args.inference {
             true => "inference".to_string(),
             false => {
-                let mut kinds: Vec<&str> = self.optimizers.iter().map(|options| options.kind.name()).collect();
+                let mut kinds: Vec<&str> = self.phases.iter().map(|phase| phase.optimizer.kind.name()).collect();
                 kinds.dedup();
                 format!("training with {}", kinds.join(" and "))
             }
@@ -154,16 +151,16 @@ pub(crate) fn training<B: Backend>(settings: &Settings, backend: &B) -> Result<R
     let profile = Profile {
         args: &args,
         model: settings.model,
-        optimizers: settings.phases.iter().map(|phase| phase.optimizer).collect(),
+        phases: settings.phases.clone(),
         batch: settings.model.input().kind.batch,
         chosen: None,
     };
     Ok(profile.run(backend)?.0)
 }
 
-/// The model with the optimizers of its updates: those of a run, or of the recipe.
-fn subject(args: &ProfileArgs) -> Result<(Model, Vec<OptimizerOptions>)> {
-    let (model, phases) = match (&args.run, args.model) {
+/// The model with its updates: those of a run, or of the recipe.
+fn subject(args: &ProfileArgs) -> Result<(Model, Vec<PhaseOptions>)> {
+    let (model, mut phases) = match (&args.run, args.model) {
         (Some(run), _) => {
             let settings = Settings::of(RunRecord::settings(run)?)?;
             (settings.model, settings.phases)
@@ -171,8 +168,10 @@ fn subject(args: &ProfileArgs) -> Result<(Model, Vec<OptimizerOptions>)> {
         (None, Some(model)) => (model, model.recipe().phases()),
         (None, None) => return Err(Error::usage("<MODEL> is missing").help("name a model, or a run with --run")),
     };
-    let of = |asked: OptimizerOptions| asked.unless(args.optimizer);
-    Ok((model, phases.iter().map(|phase| of(phase.optimizer)).collect()))
+    for phase in &mut phases {
+        phase.optimizer = phase.optimizer.unless(args.optimizer);
+    }
+    Ok((model, phases))
 }
 
 pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
@@ -184,11 +183,11 @@ pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
                 .help("name a file in a folder that exists and can be written")
         })?;
     }
-    let (model, optimizers) = subject(&args)?;
+    let (model, phases) = subject(&args)?;
     let task = Profile {
         args: &args,
         model,
-        optimizers,
+        phases,
         batch: args.batch.unwrap_or(model.input().kind.batch),
         chosen: None,
     };

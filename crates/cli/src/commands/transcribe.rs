@@ -150,7 +150,7 @@ pub(super) fn all<B: Backend>(
         alphabet: &alphabet,
         decoder: &decoder,
         read,
-        transform: model.transform(false)?,
+        transform: model.transform(None)?,
     };
     let mut exit = 0;
     for path in files {

@@ -141,6 +141,14 @@ options!(
 );
 
 impl OptimizerConfig {
+    /// True if no setting is given.
+    pub(super) fn is_empty(&self) -> bool {
+        let table = serde_json::to_value(self).unwrap_or_default();
+        table
+            .as_object()
+            .is_none_or(|table| table.values().all(|value| value.is_null()))
+    }
+
     /// Puts the settings that are given into those of an update.
     ///
     /// # Errors
@@ -181,6 +189,7 @@ mod tests {
                 every: 1,
                 optimizer: OptimizerOptions::of(kind).resolved(),
                 schedule: ScheduleKind::Cosine,
+                shares: None,
             };
             let config = OptimizerConfig::of(&phase, &NameRules::default());
             let table = serde_json::to_value(&config).unwrap();
@@ -208,6 +217,7 @@ mod tests {
             every: 1,
             optimizer: OptimizerOptions::of(OptimizerKind::Adam),
             schedule: ScheduleKind::Constant,
+            shares: None,
         };
         let error = config.apply(&mut phase).unwrap_err();
         assert_eq!(error.message, "adam takes no --alpha");

@@ -87,7 +87,7 @@ impl Settings {
         if config.nan_lr.is_some() && config.nan != Some(OnNan::Rollback) {
             return Err(Error::usage("--nan-lr is for runs that go back").help("add --nan rollback, or leave it out"));
         }
-        if config.update_bn.is_some() && config.ema.is_none() && config.swa.is_none() {
+        if config.update_bn.is_some() && config.ema.is_none() && recipe.ema.is_none() && config.swa.is_none() {
             return Err(Error::usage("--update-bn is for averaged weights").help("add --swa or --ema, or leave it out"));
         }
         if config.lora.is_some() {
@@ -98,6 +98,11 @@ impl Settings {
                 return Err(Error::usage("--lora goes with none of --ema, --swa and --twin").help("leave these out"));
             }
         }
+        let ema = match (config.ema, &config.swa, &config.lora) {
+            (Some(decay), ..) => Some(decay.get()),
+            (None, None, None) => recipe.ema,
+            (None, ..) => None,
+        };
         let checkpoints = Checkpoints::default();
         let batch = config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize;
         Ok(Settings {
@@ -122,7 +127,7 @@ impl Settings {
             recompute: config.recompute.unwrap_or_default(),
             recompute_activations: config.recompute_activations.unwrap_or_default(),
             log_grad_norm: config.log_grad_norm,
-            ema: config.ema.map(|d| d.get()),
+            ema,
             swa: config.swa.map(|n| n.get()),
             update_bn: config.update_bn,
             overfit_batches: config.overfit_batches.map(|n| n.get() as usize),
@@ -157,7 +162,8 @@ impl Settings {
             schedule: phase.schedule.build(phase.optimizer.lr, steps / phase.every),
             every: phase.every,
         };
-        self.phases.iter().zip(&self.rules).map(update).collect()
+        let updates = self.phases.iter().zip(&self.rules).map(update).collect();
+        Update::shared(&self.phases, updates)
     }
 
     /// The number of the phase of this name.
@@ -208,7 +214,10 @@ impl Settings {
                 .map(|(phase, rules)| {
                     let config = PhaseConfig {
                         every: kept(phase.every),
-                        optimizer: OptimizerConfig::of(phase, rules),
+                        optimizer: match phase.shares {
+                            Some(_) => OptimizerConfig::default(),
+                            None => OptimizerConfig::of(phase, rules),
+                        },
                     };
                     (phase.name.to_string(), config)
                 })
@@ -274,11 +283,24 @@ fn phases(model: Model, config: &RunConfig) -> Result<Vec<PhaseOptions>> {
     {
         return Err(no_phase(model, name));
     }
-    for phase in &mut phases {
+    for at in 0..phases.len() {
+        let (before, rest) = phases.split_at_mut(at);
+        let phase = &mut rest[0];
+        let own = config.phases.get(phase.name);
+        phase.every = own.and_then(|own| own.every).map_or(phase.every, |n| n.get());
+        let owner = before.iter().find(|other| phase.shares == Some(other.name));
+        if let Some(owner) = owner {
+            if own.is_some_and(|own| !own.optimizer.is_empty()) {
+                let name = phase.name;
+                return Err(Error::usage(format!("{name} has the optimizer of {}", owner.name))
+                    .help(format!("give its settings to [phases.{}.optimizer]", owner.name)));
+            }
+            (phase.optimizer, phase.schedule) = (owner.optimizer, owner.schedule);
+            continue;
+        }
         config.optimizer.apply(phase)?;
-        if let Some(own) = config.phases.get(phase.name) {
+        if let Some(own) = own {
             own.optimizer.apply(phase)?;
-            phase.every = own.every.map_or(phase.every, |n| n.get());
         }
     }
     Ok(phases)

@@ -289,10 +289,15 @@ fn datasets_and_help_list_the_table() {
             "csv",
             "texts",
             "conll",
+            "tokens",
             "text",
             "speech",
             "pairs",
-            "spelling"
+            "spelling",
+            "scenes",
+            "coco",
+            "voc",
+            "yolo"
         ]
     );
     for name in names {

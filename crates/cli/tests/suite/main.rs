@@ -11,6 +11,7 @@ mod live;
 mod lora;
 mod names;
 mod nvtx;
+mod objects;
 mod profile;
 mod profiler;
 mod program;

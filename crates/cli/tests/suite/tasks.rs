@@ -162,6 +162,14 @@ fn pictures_are_drawn_and_reconstructed() {
         assert!(files[0] == files[1] && files[0] != files[2]);
         assert_eq!(files[0], read(dir.path(), &format!("{model}/samples.png")));
         run(dir.path(), &["generate", model, "--prompt", "To be"]).fails(2, &[model, "--prompt"]);
+        let told = generate(&["--walks", "--count", "10"]);
+        assert!(told.contains("walks.png") && told.contains("16 new images"), "{told}");
+        assert_eq!(png(dir.path(), &format!("{model}/walks.png")).1, 2 * 30 + 2);
+        // The run has a picture of each kind for each epoch.
+        let pictures = names(&dir.path().join(model).join("pictures"));
+        for name in ["samples-0001.png", "samples-0002.png", "walks-0002.png"] {
+            assert!(pictures.contains(&name.to_string()), "{pictures:?}");
+        }
 
         let drawn = ["predict", "-w", model, "--out", "d.png", "--json"];
         assert_eq!(succeeds(dir.path(), &drawn).json()[0]["images"], 64);
@@ -177,6 +185,44 @@ fn pictures_are_drawn_and_reconstructed() {
     run(dir.path(), &["predict", "-w", "wgan-gp", "a.png"]).fails(2, &["takes none", "kiln generate"]);
     assert_eq!(png(dir.path(), "vae/reconstructions.png").0, 6 * 30 + 2);
     assert!(names(&dir.path().join("vae")).contains(&"samples.png".to_string()));
+}
+
+#[test]
+fn made_images_are_measured_by_a_classifier() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), "mnist-cnn", "classifier", &[]);
+    train(dir.path(), "dcgan", "dcgan", &[]);
+    let eval = |model: &str, features: &str| {
+        run(
+            dir.path(),
+            &["eval", "-w", model, "--synthetic", "40", "--features", features],
+        )
+    };
+    let told = succeeds(
+        dir.path(),
+        &["eval", "-w", "dcgan", "--synthetic", "40", "--features", "classifier"],
+    );
+    assert!(
+        told.stdout.contains("fid ") && told.stdout.contains("logits of classifier"),
+        "{}",
+        told.stdout
+    );
+    eval("dcgan", "dcgan").fails(2, &["dcgan tells no classes apart"]);
+    eval("classifier", "classifier").fails(2, &["mnist-cnn makes no images"]);
+    train(dir.path(), "vae", "vae", &[]);
+    eval("vae", "classifier").fails(2, &["without new images"]);
+}
+
+#[test]
+fn an_update_with_the_optimizer_of_another_has_no_settings_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = |set| ["train", "stylegan2", "--synthetic", "40", "--set", set];
+    run(dir.path(), &args("phases.r1.optimizer.lr=1")).fails(2, &["r1 has the optimizer of discriminator"]);
+    let told = succeeds(dir.path(), &["models"]).stdout;
+    assert!(
+        told.contains("r1 every 16 steps by the optimizer of discriminator"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -75,10 +75,10 @@ fn train(dir: &Path, model: &str, more: &[&str]) -> Vec<(u64, String, Seen)> {
 fn networks_show_what_they_make_after_each_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let made_up = ["--synthetic", "40"];
-    // Rows of eight images of 28×28, with two pixels around each: 64 samples; 8 images beside their reconstructions.
+    // Rows of eight images of 28×28, with two pixels around each: 64 samples; four walks; 8 images beside their reconstructions.
     for (model, expected) in [
-        ("vae", &[("samples", 242), ("reconstructions", 32)][..]),
-        ("wgan-gp", &[("samples", 242)]),
+        ("vae", &[("samples", 242), ("walks", 122), ("reconstructions", 32)][..]),
+        ("wgan-gp", &[("samples", 242), ("walks", 122)]),
     ] {
         let seen = train(dir.path(), model, &made_up);
         let expected = [5, 10]

@@ -175,6 +175,9 @@ fn models_are_listed_with_their_recipes() {
             "gpt-mini",
             "vae",
             "wgan-gp",
+            "wgan-gp-conv",
+            "dcgan",
+            "stylegan2",
             "mlp",
             "resnet50",
             "gpt2",
@@ -198,7 +201,13 @@ fn models_are_listed_with_their_recipes() {
             "vgg19-bn",
             "wide-resnet-28-10",
             "mobilenet-v2",
-            "mobilenet-v2-32"
+            "mobilenet-v2-32",
+            "yolo-n",
+            "yolo-s",
+            "yolo-n-640",
+            "yolo-s-640",
+            "faster-rcnn-small",
+            "faster-rcnn"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
@@ -470,4 +479,64 @@ fn words_are_tagged_by_a_bert_that_begins_with_a_pre_trained_one() {
         let line = args(line);
         run(dir.path(), &line.iter().map(String::as_str).collect::<Vec<_>>()).fails(code, parts);
     }
+}
+
+/// A text as files of tokens gives the network that the text itself gives.
+#[test]
+fn a_folder_of_tokens_is_learned_as_its_text_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let text: String = (0..400)
+        .map(|i| format!("the fox number {} went home\n", i * 37 % 101))
+        .collect();
+    std::fs::write(dir.path().join("fox.txt"), &text).unwrap();
+    let tokenize = ["tokenize", "fox.txt", "--tokenizer", "bpe:280", "--out", "fox.tokens"];
+    let told = succeeds(dir.path(), &tokenize).stdout;
+    assert!(
+        told.contains("saved: fox.tokens, ") && told.contains("held back"),
+        "{told}"
+    );
+    let train = |more: &[&str]| {
+        let args = [
+            "train",
+            "gpt-mini",
+            "--batch",
+            "2",
+            "--max-steps",
+            "1",
+            "--threads",
+            "2",
+        ];
+        succeeds(dir.path(), &[&args[..], more].concat())
+    };
+    train(&["--data", "fox.tokens", "--out", "folder"]);
+    train(&[
+        "--data",
+        "fox.txt",
+        "--tokenizer",
+        "fox.tokens/tokenizer.json",
+        "--out",
+        "text",
+    ]);
+    let weights = |run: &str| std::fs::read(dir.path().join(run).join("best.safetensors")).unwrap();
+    assert!(weights("folder") == weights("text"));
+    let eval = |data: &str| {
+        succeeds(dir.path(), &["eval", "-w", "folder", "--data", data, "--json"])
+            .json()
+            .remove(0)
+    };
+    assert_eq!(eval("fox.tokens")["loss"], eval("fox.txt")["loss"]);
+    succeeds(
+        dir.path(),
+        &["generate", "folder", "--tokens", "3", "--prompt", "the fox"],
+    );
+    run(
+        dir.path(),
+        &["tokenize", "fox.txt", "--tokenizer", "characters", "--out", "x"],
+    )
+    .fails(1, &["bpe:N"]);
+    run(
+        dir.path(),
+        &["tokenize", "none.txt", "--tokenizer", "bpe:300", "--out", "x"],
+    )
+    .fails(1, &["none.txt"]);
 }

@@ -22,7 +22,7 @@ use kiln_core::Backend;
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, Tokens};
 use kiln_files::shown_path;
-use kiln_models::{Batches, Model};
+use kiln_models::{Batches, Model, OutputKind};
 use kiln_nn::Module;
 use kiln_train::{
     Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, Twin, check_by_name,
@@ -113,11 +113,8 @@ impl Task for Train {
             parameters,
             json,
         );
-        let views = match settings.tensorboard {
-            true => {
-                let weights = path.join(RunFolder::LAST);
-                Some(Views::new(backend, &settings, &data, &weights).map_err(|e| summary::fail(&folder, e))?)
-            }
+        let views = match settings.tensorboard || card.output == OutputKind::Images {
+            true => Some(Views::new(backend, &settings, &data, &path).map_err(|e| summary::fail(&folder, e))?),
             false => None,
         };
         let data = match on_device {
@@ -155,10 +152,14 @@ impl Task for Train {
         for metric in metrics {
             trainer = trainer.metric(metric);
         }
-        if let Some(mut views) = views {
-            let board = report::board(&folder, &config).views(move |_| Ok(views.make()));
-            trainer = trainer.callback(board);
-        }
+        trainer = match (views, settings.tensorboard) {
+            (Some(mut views), true) => {
+                let board = report::board(&folder, &config);
+                trainer.callback(board.views(move |epoch| Ok(views.make(epoch.epoch))))
+            }
+            (Some(views), false) => trainer.callback(views),
+            (None, _) => trainer,
+        };
         if let Some(every) = settings.twin {
             let twin = twin(model, settings.seed, data.sizes(), settings.precision)?.every(every.steps());
             trainer = trainer.twin(if every.warns() { twin.warn() } else { twin });
@@ -201,7 +202,9 @@ pub(super) fn training(settings: &Settings, data: &Data) -> Result<Batches> {
             seed: settings.seed,
             ..Default::default()
         },
-        transform: settings.model.transform(settings.overfit_batches.is_none())?,
+        transform: settings
+            .model
+            .transform(settings.overfit_batches.is_none().then_some(&data.train))?,
     })
 }
 

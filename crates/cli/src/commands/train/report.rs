@@ -135,7 +135,10 @@ pub(super) fn announce(
 
 /// The optimizer of an update in words: `adam 0.001`, `generator: adam 0.0001 every 5 steps`.
 fn phase(phase: &PhaseOptions) -> String {
-    let mut text = format!("{} {}", phase.optimizer.kind.name(), number(phase.optimizer.lr));
+    let mut text = match phase.shares {
+        Some(owner) => format!("by the optimizer of {owner}"),
+        None => format!("{} {}", phase.optimizer.kind.name(), number(phase.optimizer.lr)),
+    };
     if !phase.name.is_empty() {
         text = format!("{}: {text}", phase.name);
     }

@@ -1,8 +1,10 @@
-//! Images and text that a network makes after each epoch, for TensorBoard: samples, reconstructions, text, the worst classified images.
+//! Images and text that a network makes after each epoch: samples, walks, reconstructions, text, the worst classified images. All of them
+//! are for TensorBoard; pictures by a network that makes images are also files of the run's folder.
 
 use crate::commands::generate;
 use crate::config::Settings;
 use crate::data::{self, Data};
+use crate::drawing;
 use crate::error::{Error, Result};
 use crate::output::percent;
 use crate::picture::Picture;
@@ -10,22 +12,30 @@ use crate::weights;
 use crate::worst::{Judged, Worst};
 use kiln_core::Backend;
 use kiln_data::{Dataset, Shared};
-use kiln_files::shown;
+use kiln_files::{shown, shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind, Sampler};
 use kiln_nn::weights::WeightsFile;
 use kiln_nn::{Module, no_grad};
 use kiln_tensorboard::View;
+use kiln_train::{Callback, EpochRecord, Flow, RunFolder};
 use std::path::{Path, PathBuf};
 
 /// New images, and images with their reconstructions.
 const SAMPLES: usize = 64;
 const PAIRS: usize = 32;
-/// Images in a row.
+/// Images in a row; a walk is a row.
 const COLUMNS: usize = 8;
+const WALKS: usize = 4;
+
+/// The folder of pictures in that of the run.
+const PICTURES: &str = "pictures";
 
 /// The worst classified images that are shown, of so many of those held back: a part of them, so that an epoch is hardly longer.
 const WORST: usize = 16;
 const JUDGED: usize = 1000;
+
+/// The share that an object has to be likely to be shown.
+const MIN_SCORE: f64 = 0.25;
 
 /// The tokens of a text, and the temperature at which they are drawn.
 const TOKENS: usize = 100;
@@ -36,8 +46,8 @@ pub(super) struct Views<B: Backend> {
     backend: B,
     net: Net<B>,
     model: Model,
-    /// The weights after the last epoch.
-    weights: PathBuf,
+    /// The folder of the run.
+    folder: PathBuf,
     held_back: Shared,
     /// The size of a batch, and the threads that read.
     batch: usize,
@@ -45,23 +55,24 @@ pub(super) struct Views<B: Backend> {
 }
 
 impl<B: Backend> Views<B> {
-    /// Those of a run whose folder saves the weights in `weights`. The data is that on the host.
-    pub(super) fn new(backend: &B, settings: &Settings, data: &Data, weights: &Path) -> Result<Self> {
+    /// Those of a run in this folder. The data is that on the host.
+    pub(super) fn new(backend: &B, settings: &Settings, data: &Data, folder: &Path) -> Result<Self> {
         let model = settings.model;
         Ok(Views {
             backend: backend.clone(),
             net: weights::begin(settings, data.sizes(), settings.lora.is_some(), backend)?,
             model,
-            weights: weights.to_path_buf(),
+            folder: folder.to_path_buf(),
             held_back: data.test.clone(),
             batch: settings.valid_batch,
             workers: settings.workers,
         })
     }
 
-    /// Makes them by the weights after the last epoch. What cannot be made does not end the run: the reason is shown in its place.
-    pub(super) fn make(&mut self) -> Vec<View> {
-        self.try_make().unwrap_or_else(|error| {
+    /// Makes them by the weights after an epoch, of several those that are averaged, and writes its pictures. What cannot be made does not
+    /// end the run: the reason is shown in its place.
+    pub(super) fn make(&mut self, epoch: u64) -> Vec<View> {
+        self.try_make(epoch).unwrap_or_else(|error| {
             vec![View::Text {
                 tag: "views".to_string(),
                 text: format!("nothing to look at: {}", shown(&error.message).sentence()),
@@ -69,33 +80,63 @@ impl<B: Backend> Views<B> {
         })
     }
 
-    fn try_make(&mut self) -> Result<Vec<View>> {
+    fn try_make(&mut self, epoch: u64) -> Result<Vec<View>> {
         let failed = |e: kiln_nn::weights::WeightsError| Error::failure(e.to_string());
-        let mut file = WeightsFile::open(&self.weights).map_err(failed)?;
+        let files = [RunFolder::AVERAGED, RunFolder::LAST].map(|name| self.folder.join(name));
+        let weights = if files[0].exists() { &files[0] } else { &files[1] };
+        let mut file = WeightsFile::open(weights).map_err(failed)?;
         weights::fill(&mut file, &mut self.net, &self.backend).map_err(failed)?;
         self.net.eval();
         match self.model.card().output {
-            OutputKind::Images => self.pictures(),
+            OutputKind::Images => self.pictures(epoch),
             OutputKind::Classes(_) => self.worst(),
             OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_) => self.text(),
+            OutputKind::Boxes(_) => self.boxes(),
             OutputKind::Letters(_) | OutputKind::Translation(_) | OutputKind::Numbers(_) | OutputKind::Tags(_) => {
                 Ok(Vec::new())
             }
         }
     }
 
-    fn pictures(&self) -> Result<Vec<View>> {
-        let mut views = Vec::new();
+    fn pictures(&self, epoch: u64) -> Result<Vec<View>> {
+        let mut pictures = Vec::new();
+        let grid = |images| Picture::grid(&Picture::of_images(&images)?, COLUMNS);
         if let Some(images) = no_grad(|| self.net.draw(&self.backend, SAMPLES, 0)) {
-            let grid = Picture::grid(&Picture::of_images(&images?)?, COLUMNS)?;
-            views.push(image("samples", grid));
+            pictures.push(("samples", grid(images?)?));
+        }
+        if let Some(images) = no_grad(|| self.net.walk_between(&self.backend, WALKS, COLUMNS, 0)) {
+            pictures.push(("walks", grid(images?)?));
         }
         let images = data::images(&self.backend, self.model, &*self.held_back, PAIRS)?;
         if let Some(made) = no_grad(|| self.net.reconstruct(&images)) {
             let pairs = Picture::pairs(&images, &made?, 2 * COLUMNS)?;
-            views.push(image("reconstructions", pairs));
+            pictures.push(("reconstructions", pairs));
         }
-        Ok(views)
+        let folder = self.folder.join(PICTURES);
+        std::fs::create_dir_all(&folder).map_err(|e| Error::failure(format!("{}: {e}", shown_path(&folder))))?;
+        for (name, picture) in &pictures {
+            write_atomic(folder.join(format!("{name}-{epoch:04}.png")), &picture.png()?)?;
+        }
+        Ok(pictures
+            .into_iter()
+            .map(|(name, picture)| image(name, picture))
+            .collect())
+    }
+
+    /// The first images that are held back, with the objects that are found in them.
+    fn boxes(&self) -> Result<Vec<View>> {
+        let images = data::images(&self.backend, self.model, &*self.held_back, PAIRS)?;
+        let Some(found) = no_grad(|| self.net.detect(&images)) else {
+            return Ok(Vec::new());
+        };
+        let names = data::class_names(self.model, &*self.held_back);
+        let mut pictures = Vec::new();
+        for (index, found) in found?.into_iter().enumerate() {
+            let mut picture = Picture::of_sample(&self.held_back.get(index)?)?;
+            drawing::draw(&mut picture, &drawing::labelled(&found, &names, MIN_SCORE));
+            pictures.push(picture);
+        }
+        Ok(vec![image("boxes", Picture::grid(&pictures, COLUMNS)?)])
     }
 
     fn worst(&self) -> Result<Vec<View>> {
@@ -134,6 +175,14 @@ impl<B: Backend> Views<B> {
             tag: "samples".to_string(),
             text,
         }])
+    }
+}
+
+/// Writes the pictures after each epoch.
+impl<B: Backend> Callback for Views<B> {
+    fn on_epoch_end(&mut self, record: &EpochRecord) -> kiln_train::Result<Flow> {
+        self.make(record.epoch);
+        Ok(Flow::Continue)
     }
 }
 

@@ -4,8 +4,8 @@ use kiln_core::DType;
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, WINDOWS};
 use kiln_models::{
-    Batches, Generator, Gpt, Gpt2, Gpt2Config, GptConfig, LanguageModel, Model, Net, OneBatch, OptimizerOptions,
-    OutputKind, ResNet, ResNetConfig, Sampler, TextCache, Update, Vgg, VggConfig,
+    Batches, Generator, Gpt, Gpt2, Gpt2Config, GptConfig, LanguageModel, Model, Net, OneBatch, OutputKind, ResNet,
+    ResNetConfig, Sampler, TextCache, Update, Vgg, VggConfig,
 };
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
@@ -27,7 +27,7 @@ fn batches(model: Model, count: usize) -> Batches {
             batch_size: count,
             ..Default::default()
         },
-        transform: model.transform(false).unwrap(),
+        transform: model.transform(None).unwrap(),
     }
 }
 
@@ -47,7 +47,8 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
     // The numbers of the same networks written in PyTorch.
     let parameters = [
-        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801, 834_845, 1_397_632, 2_236_682,
+        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 672_448, 898_304, 1_719_308, 4_801,
+        834_845, 1_397_632, 2_236_682,
     ];
     for (model, parameters) in affordable().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
@@ -67,7 +68,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
                 assert_eq!(y.shape().dims(), [1, model.input().shape[0] / 2, n + 2], "{model}")
             }
             OutputKind::Tags(n) => assert_eq!(y.shape().dims()[2], n, "{model}"),
-            OutputKind::Images => assert_eq!(y.shape()[0], 1, "{model}"),
+            OutputKind::Images | OutputKind::Boxes(_) => assert_eq!(y.shape()[0], 1, "{model}"),
         }
     }
     assert_eq!(Model::from_name("resnet"), None);
@@ -98,16 +99,9 @@ fn one_step_reaches_every_parameter() {
                 .collect()
         };
         let before = values(steps.net());
-        let update = |phase: &kiln_models::PhaseOptions| Update {
-            optimizer: OptimizerOptions {
-                lr: 1e-3,
-                ..phase.optimizer
-            }
-            .build(),
-            schedule: None,
-            every: 1,
-        };
-        let mut updates: Vec<Update<Cpu>> = model.recipe().phases().iter().map(update).collect();
+        let mut phases = model.recipe().phases();
+        phases.iter_mut().for_each(|phase| phase.optimizer.lr = 1e-3);
+        let mut updates = Update::of_each(&phases);
         let losses = steps.train(&mut updates, &|_, part| part()).unwrap();
         assert_eq!(losses.len(), updates.len(), "{model}");
         assert!(losses.iter().all(|loss| loss.item().unwrap().is_finite()), "{model}");
@@ -258,9 +252,8 @@ fn every_recipe_fits_its_network() {
     }
     // Other numbers of classes, and none.
     let sizes = |outputs| Sizes {
-        features: None,
-        vocabulary: None,
         outputs: Some(outputs),
+        ..Sizes::default()
     };
     for model in [Model::MnistCnn, Model::Lenet, Model::Mlp] {
         let net = model.build_for(&cpu, 0, sizes(3)).unwrap();

@@ -61,9 +61,9 @@ fn named(module: &dyn Module<Cpu>) -> String {
 /// matrices of GPT-2's blocks are transposed.
 #[test]
 fn parameters_have_the_names_of_the_originals() {
-    assert_eq!(named(&resnet(RESNET)), include_str!("names/resnet50.txt"));
-    assert_eq!(named(&gpt2(GPT2)), include_str!("names/gpt2.txt"));
-    assert_eq!(named(&bert(BERT)), include_str!("names/bert.txt"));
+    assert_eq!(named(&resnet(RESNET)), include_str!("../names/resnet50.txt"));
+    assert_eq!(named(&gpt2(GPT2)), include_str!("../names/gpt2.txt"));
+    assert_eq!(named(&bert(BERT)), include_str!("../names/bert.txt"));
 }
 
 /// The numbers of parameters follow from the sizes: those that the originals have at full size, those of what is built at small ones.

@@ -1,5 +1,8 @@
-//! Networks against their originals in torchvision and transformers, by name and value. `golden/published.py` makes the file of those of
-//! published sizes, `golden/bert_heads.py` that of BERT's heads, and `golden/images.py` that of families of networks of images.
+//! Networks against their originals in torchvision and transformers, by name and value. `tests/golden/published.py` makes the file of those of
+//! published sizes, `golden/bert_heads.py` that of BERT's heads, and `golden/images.py` that of families of networks of images;
+//! those of detectors are in `golden/detectors.rs`.
+
+mod detectors;
 
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
@@ -15,7 +18,7 @@ struct Golden(StateDict<Cpu>);
 
 impl Golden {
     fn read() -> Self {
-        Golden::of(include_bytes!("golden/published.safetensors"))
+        Golden::of(include_bytes!("../golden/published.safetensors"))
     }
 
     fn of(bytes: &[u8]) -> Self {
@@ -38,8 +41,9 @@ impl Golden {
         let report = net.load_state_dict(&self.0.part(name), options).unwrap();
         let known = |name: &String| others.iter().any(|other| name.starts_with(other));
         assert!(report.unexpected.iter().all(known), "{name}: {report}");
-        // PyTorch's dropouts have no counters.
-        let counters = report.missing.iter().all(|m| m.ends_with("step"));
+        // PyTorch's dropouts and frozen batch norms have no counters.
+        let counted = |m: &String| m.ends_with("step") || m.ends_with("num_batches_tracked");
+        let counters = report.missing.iter().all(counted);
         assert!(counters && report.mismatched.is_empty(), "{name}: {report}");
         net.eval();
         net
@@ -95,7 +99,7 @@ fn networks_of_images_equal_torchvisions() {
     of_images(&Golden::read(), "resnet50", "conv1", |init| {
         ResNet::new(init, bottlenecks)
     });
-    let golden = Golden::of(include_bytes!("golden/images.safetensors"));
+    let golden = Golden::of(include_bytes!("../golden/images.safetensors"));
     let basic = ResNetConfig {
         width: 2,
         bottleneck: false,
@@ -218,7 +222,7 @@ fn of_head(golden: &Golden, name: &str, net: &dyn Module<Cpu>, y: &Tensor<Cpu>, 
 
 #[test]
 fn heads_of_bert_equal_those_of_transformers_on_padded_sequences() {
-    let golden = Golden::of(include_bytes!("golden/bert_heads.safetensors"));
+    let golden = Golden::of(include_bytes!("../golden/bert_heads.safetensors"));
     let (ids, mask) = (golden.int("ids"), golden.int("mask"));
     let net: BertClassifier<Cpu> = golden.load("classifier", &[], |init| BertClassifier::new(init, SMALL, 3));
     let y = net.forward(&ids, &mask).unwrap();

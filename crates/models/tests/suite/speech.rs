@@ -141,7 +141,7 @@ fn training_lowers_the_errors_of_letters() {
             seed: 1,
             ..Default::default()
         },
-        transform: model.transform(false).unwrap(),
+        transform: model.transform(None).unwrap(),
     };
     let mut metrics = net.metrics(&*opened.test).unwrap();
     let mut measure = |net: &mut kiln_models::Net<Cpu>| {
@@ -181,7 +181,7 @@ fn training_lowers_the_errors_of_letters() {
     for index in 0..10 {
         let mut sample = opened.test.get(index).unwrap();
         let expected: Vec<usize> = sample.targets.iter().map(|&label| label as usize).collect();
-        let transform = model.transform(false).unwrap();
+        let transform = model.transform(None).unwrap();
         transform.apply(&mut sample, &Draw::new(0, 0, 0)).unwrap();
         let x = Tensor::from_slice(&cpu, &sample.input, sample.shape.dims()).unwrap();
         let likeliest = no_grad(|| net.transcribe(&x).unwrap().unwrap().argmax(-1, false)).unwrap();

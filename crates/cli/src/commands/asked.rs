@@ -1,0 +1,53 @@
+//! What networks are asked about: files, as inputs.
+
+use crate::args::{Invert, PredictArgs};
+use crate::error::{Error, Result};
+use crate::weights::{self, Saved};
+use kiln_core::Backend;
+use kiln_data::{Compose, Draw, FileOptions, ReadFile, Sample, Transform};
+use kiln_files::shown_path;
+use kiln_nn::Tensor;
+use std::path::Path;
+
+/// The files that are asked about, and the network that is asked.
+pub(super) struct Asked<'a, B: Backend> {
+    pub(super) args: &'a PredictArgs,
+    pub(super) saved: &'a Saved<B>,
+    /// Reads a file as raw samples.
+    pub(super) read: ReadFile,
+    pub(super) transform: Compose,
+}
+
+impl<B: Backend> Asked<'_, B> {
+    /// The raw samples of a file.
+    pub(super) fn samples(&self, path: &Path) -> Result<Vec<Sample>> {
+        let tokenizer = weights::tokenizer_file(&self.saved.path);
+        let options = FileOptions {
+            shape: self.saved.model.input().shape,
+            facts: &self.saved.facts,
+            tokenizer: Some(&tokenizer),
+            invert: match self.args.invert {
+                Invert::Auto => None,
+                Invert::Yes => Some(true),
+                Invert::No => Some(false),
+            },
+        };
+        Ok((self.read)(path, &options)?)
+    }
+
+    /// The samples of a file as the network's inputs `[N, …]`.
+    pub(super) fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
+        let (mut values, mut shape) = (Vec::new(), vec![0]);
+        for mut sample in self.samples(path)? {
+            self.transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
+            shape.truncate(1);
+            shape[0] += 1;
+            shape.extend(sample.shape.iter());
+            values.append(&mut sample.input);
+        }
+        if shape[0] == 0 {
+            return Err(Error::failure(format!("{}: there are no rows in it", shown_path(path))));
+        }
+        Ok(Tensor::from_slice(backend, &values, &shape)?)
+    }
+}
