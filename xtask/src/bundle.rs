@@ -69,11 +69,16 @@ const PROGRAMS: [Program; 6] = [
 ];
 
 /// The scripts, by their paths in the workspace and in the folder: run.sh, the scripts that it starts, and their imports.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("benches/cuda/run.sh", "run.sh"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
     ("benches/peers/torch_cuda_nets.py", "peers/torch_cuda_nets.py"),
+    ("benches/peers/torch_dcgan.py", "peers/torch_dcgan.py"),
+    ("benches/peers/torch_gan.py", "peers/torch_gan.py"),
+    ("benches/peers/torch_images.py", "peers/torch_images.py"),
+    ("benches/peers/torch_mnist.py", "peers/torch_mnist.py"),
     ("benches/peers/torch_nets.py", "peers/torch_nets.py"),
+    ("benches/peers/torch_stylegan2.py", "peers/torch_stylegan2.py"),
     ("benches/peers/worker.py", "peers/worker.py"),
 ];
 
@@ -197,7 +202,14 @@ mod tests {
             }
         }
         found.sort();
-        assert_eq!(found, ["torch_cuda", "torch_nets", "torch_nets", "worker"]);
+        found.dedup();
+        let scripts: Vec<String> = SCRIPTS
+            .iter()
+            .filter_map(|(from, _)| from.strip_prefix("benches/peers/")?.strip_suffix(".py"))
+            .filter(|module| *module != "torch_cuda_nets")
+            .map(str::to_string)
+            .collect();
+        assert_eq!(found, scripts, "a script that nothing imports");
         let run = read(SCRIPTS[0].0);
         assert!(run.contains("$here/peers/$@"));
         for script in ["torch_cuda.py", "torch_cuda_nets.py"] {

@@ -22,9 +22,9 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 `cargo xtask test` runs on every machine and needs a Rust toolchain, and no GPU: the CUDA kernels run on the emulated
-driver, once plain and once in its checker mode, whose findings are counted: one is a failure. They need nvcc to compile,
-and nvcc a C++ compiler; where there is no nvcc, Python gets it (see `cargo xtask toolkit`), and where there is no Python
-either, the CUDA crates are left out and a line says so.
+driver, once plain and once in its checker mode, which has fewer cases of each property and whose findings are counted: one is
+a failure. They need nvcc to compile, and nvcc a C++ compiler; where there is no nvcc, Python gets it (see `cargo xtask
+toolkit`), and where there is no Python either, the CUDA crates are left out and a line says so.
 At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
 and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
 --full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), every
@@ -116,6 +116,9 @@ const PROPERTIES: [&str; 6] = [
 const CUDA_PROPERTIES: [&str; 3] = ["kiln-cuda", "kiln-device", "kiln-example-kernel"];
 /// The seeds that `--full` draws cases from besides the everyday one.
 const MORE_SEEDS: u64 = 7;
+/// The cases of each property under the checker of the emulated driver, unless with `--full`: it watches every kernel, and more shapes are
+/// what the plain run is for.
+const CHECKED_CASES: &str = "16";
 /// The seconds that `--full` gives each fuzz target.
 const FUZZ_SECONDS: u64 = 60;
 
@@ -224,10 +227,11 @@ impl Run<'_> {
         }
         let file = std::env::temp_dir().join(format!("kiln-findings-{}", std::process::id()));
         let _ = std::fs::remove_file(&file);
-        let env = [
-            ("KILN_EMULATOR_CHECK", "1"),
-            ("KILN_EMULATOR_FINDINGS", &*file.to_string_lossy()),
-        ];
+        let findings = file.to_string_lossy();
+        let mut env = vec![("KILN_EMULATOR_CHECK", "1"), ("KILN_EMULATOR_FINDINGS", &*findings)];
+        if !self.args.full {
+            env.push(("PROPTEST_CASES", CHECKED_CASES));
+        }
         let passed = self.cargo_test("checked: ", &words, self.args.seed, &env)?;
         // The driver makes the file when it starts.
         let text = std::fs::read_to_string(&file).ok();

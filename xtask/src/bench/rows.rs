@@ -47,7 +47,7 @@ impl NetRow {
 }
 
 /// The networks, each with its batch sizes of training and of inference; behind an `@` the side of images that are not of the network's size.
-const NETS: [(&str, &[usize], &[usize]); 9] = [
+const NETS: [(&str, &[usize], &[usize]); 12] = [
     ("lenet", &[4, 128], &[128]),
     ("mnist-cnn", &[32, 128], &[128]),
     ("resnet18", &[32], &[32]),
@@ -57,6 +57,9 @@ const NETS: [(&str, &[usize], &[usize]); 9] = [
     ("gpt-mini", &[8], &[8]),
     ("vae", &[128], &[]),
     ("wgan-gp", &[64], &[]),
+    ("wgan-gp-conv", &[64], &[]),
+    ("dcgan", &[64], &[]),
+    ("stylegan2", &[16], &[]),
 ];
 
 /// The networks that write, each with the numbers of texts that they write at once.
@@ -152,7 +155,7 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 35 + 1 + 2 * PRODUCTS.len() + 2);
+        assert_eq!(ids.len(), 38 + 1 + 2 * PRODUCTS.len() + 2);
         for id in [
             "net/lenet-b4/train",
             "net-bf16/lenet-b4/train",

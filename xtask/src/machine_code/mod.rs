@@ -8,7 +8,7 @@ pub(crate) mod figures;
 pub(crate) mod gates;
 mod table;
 
-use crate::toolkit;
+use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, root};
 use kiln_machine_code::{Disassembler, Error, Kernel, fingerprint, kernels, ptxas};
 use serde_json::{Value, json};
@@ -132,9 +132,13 @@ pub(crate) fn read(tool: &Disassembler, archs: &[u32]) -> Result<Vec<(String, Ke
     Ok(all)
 }
 
-/// Builds the kernels; the folder that their images lie in.
+/// Builds the kernels as the tests do, so that nothing is built twice; the folder that their images lie in.
 fn images() -> Result<PathBuf, String> {
-    let mut build = cargo(["build", "--package", "kiln-kernels", "--message-format", "json"]);
+    let mut words: Vec<String> = ["test", "--no-run", "--test", "entries", "--message-format", "json"]
+        .map(String::from)
+        .into();
+    words.extend(Toolkit::Ready.selection());
+    let mut build = cargo(words.iter().map(String::as_str));
     let output = build.stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("cannot run cargo: {e}"))?;
     if !output.status.success() {
