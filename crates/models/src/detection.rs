@@ -63,9 +63,11 @@ impl Pictures {
         let mut pixels = Vec::with_capacity(samples.len() * first.size());
         for sample in samples {
             if sample.shape != first || sample.input.len() != first.size() {
-                return Err(DataError::Layout {
-                    found: format!("an image {}", sample.shape),
-                    expected: format!("{first}, as the first of the batch"),
+                let expected = format!("{first}, as the batch's first sample");
+                return Err(DataError::Shape {
+                    what: "batch",
+                    found: sample.shape.to_string(),
+                    expected,
                 });
             }
             pixels.extend_from_slice(&sample.input);
@@ -163,7 +165,7 @@ pub(crate) trait Detector<B: Backend>: Module<B> {
     /// Images that the network does not take.
     fn detect(&self, images: &Tensor<B>) -> Result<Vec<Detections>>;
 
-    /// What the network computes of images first: for measuring it.
+    /// The first results of the network for images, before boxes are decoded and suppressed: the forward pass that profiles measure.
     ///
     /// # Errors
     /// Images that the network does not take.

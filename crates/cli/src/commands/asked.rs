@@ -1,4 +1,4 @@
-//! What networks are asked about: files, as inputs.
+//! The files that networks are asked about, as inputs.
 
 use crate::args::{Invert, PredictArgs};
 use crate::error::{Error, Result};

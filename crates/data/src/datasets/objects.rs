@@ -59,7 +59,7 @@ pub(super) fn images_of(request: &Request<'_>, pictures: Pictures) -> Result<Obj
     ObjectImages::new(root(request)?, pictures, options)
 }
 
-/// What a network has to know of images with objects.
+/// The facts about images with objects that a network is built with: the names of their classes.
 pub(super) fn facts(images: &dyn Dataset<Sample = Sample>) -> Facts {
     Facts::default().with(Facts::CLASSES, Fact::Names(images.class_names().to_vec()))
 }

@@ -1,6 +1,7 @@
 //! Folders of objects as YOLO has them in the table of datasets.
 
 use super::card::{DatasetCard, Request};
+use super::images;
 use super::objects::{self, OBJECTS};
 use crate::{DataError, Pictures, Result, YoloListing, read_yolo};
 use std::path::{Path, PathBuf};
@@ -61,17 +62,8 @@ fn open(request: &Request<'_>) -> Result<YoloListing> {
     let path = objects::root(request)?;
     let found = listing(path).unwrap_or_else(|| path.to_path_buf());
     let listing = YoloListing::open(&found)?;
-    match objects::known(request) {
-        Some(known) if known != listing.classes => Err(DataError::Layout {
-            found: format!(
-                "the classes {} in {}",
-                listing.classes.join(", "),
-                kiln_files::shown_path(&found)
-            ),
-            expected: format!("those that the network was trained on: {}", known.join(", ")),
-        }),
-        _ => Ok(listing),
-    }
+    images::check_classes(&listing.classes, &found, request.facts)?;
+    Ok(listing)
 }
 
 fn part(listing: &YoloListing, part: &str, request: &Request<'_>) -> Result<Option<Pictures>> {

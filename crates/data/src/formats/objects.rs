@@ -4,7 +4,7 @@ use super::image::{ImageLimits, decode_image};
 use super::letterbox::Letterbox;
 use super::object::Object;
 use crate::dataset::check_index;
-use crate::{BadRecords, DataError, Dataset, Result, Sample, Skipped};
+use crate::{BadRecords, DataError, Dataset, Place, Result, Sample, Skipped};
 use kiln_core::Shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,10 +103,12 @@ impl Dataset for ObjectImages {
         let image = decode_image(&picture.path, self.options.channels, &self.options.limits)?;
         let found = (image.height, image.width);
         if let Some((height, width)) = picture.size.filter(|&size| size != found) {
-            let found = format!("{}×{}", image.height, image.width);
-            return Err(DataError::Layout {
-                found: format!("{}: an image of {found}", kiln_files::shown_path(&picture.path)),
-                expected: format!("{height}×{width}, as {} says", kiln_files::shown_path(&self.source)),
+            return Err(DataError::Value {
+                path: picture.path.clone(),
+                place: Place::File,
+                what: "size",
+                found: format!("{}×{}", image.height, image.width),
+                expected: format!("{height}×{width}, as {} says", kiln_files::shown_path(&self.source)).into(),
             });
         }
         let fitted = Letterbox::new(found, self.options.size);

@@ -74,7 +74,7 @@ impl<B: Backend> RoiHeads<B> {
         })
     }
 
-    /// What there is in the regions of images of `(height, width)`, given features of strides 4 to 32.
+    /// The classes and boxes in the regions of images of `(height, width)`, given features of strides 4 to 32.
     pub(super) fn tell(
         &self,
         features: &[Tensor<B>],

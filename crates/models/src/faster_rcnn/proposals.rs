@@ -30,7 +30,7 @@ pub(super) struct Proposals<B: Backend> {
     anchors: AnchorGenerator,
 }
 
-/// What the network says of the anchors of images.
+/// The anchors of images, with the network's logits and box codes for each.
 pub(super) struct Anchored<B: Backend> {
     /// Logits `[N, T]` of there being something.
     objectness: Tensor<B>,

@@ -1,4 +1,4 @@
-//! What both halves of the detector do with boxes of the host.
+//! Targets and losses of boxes that both halves of the detector share.
 
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::detection::{BoxCoder, Boxes, Match, Sampled, upload_boxes};

@@ -1,4 +1,4 @@
-//! Which positions learn which targets: the task-aligned assigner (Feng et al. 2021, TOOD).
+//! Assigns targets to the positions that learn them: the task-aligned assigner (Feng et al. 2021, TOOD).
 
 use super::config::YoloConfig;
 use super::grid::counted;
@@ -37,7 +37,7 @@ impl<B: Backend> YoloTargets<B> {
     /// The boxes of images, with room for at least `room` in each and as many as the image with the most of them has.
     ///
     /// # Errors
-    /// Memory.
+    /// Out of memory.
     pub fn new(backend: &B, targets: &[Boxes], room: usize) -> Result<Self> {
         let most = targets.iter().map(Boxes::len).max().unwrap_or(0);
         let (n, m) = (targets.len(), most.max(room).max(1));
@@ -68,7 +68,7 @@ impl<B: Backend> YoloTargets<B> {
     }
 }
 
-/// What each position is to say.
+/// The box and the scores that each position is trained to predict.
 pub(super) struct Assigned<B: Backend> {
     /// The corners `[N, A, 4]` of its target in pixels; any where it has none.
     pub(super) boxes: Tensor<B>,

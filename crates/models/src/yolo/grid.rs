@@ -4,7 +4,7 @@ use super::layers::{Level, STRIDES};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 
-/// What the head says of all A positions, level by level, in the dtype of losses.
+/// The results of the head at all A positions, level by level, in the dtype of losses.
 pub(super) struct Grid<B: Backend> {
     /// Logits `[N, A, 4, bins]` of the distances to left, top, right and bottom, in strides.
     pub(super) sides: Tensor<B>,

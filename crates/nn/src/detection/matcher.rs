@@ -1,8 +1,8 @@
-//! Which box of the targets a candidate stands for.
+//! Matches candidate boxes with targets by their overlap.
 
 use crate::{Error, Result};
 
-/// What a candidate box stands for.
+/// The target that a candidate box is matched with, if any.
 ///
 /// See the example of [`Matcher`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
