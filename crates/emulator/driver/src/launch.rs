@@ -144,6 +144,7 @@ fn code(fault: &Fault) -> Code {
         | FaultKind::Warp
         | FaultKind::Race
         | FaultKind::Uninitialised
+        | FaultKind::Asynchronous
         | FaultKind::Launch => Code::LAUNCH_FAILED,
     }
 }

@@ -41,6 +41,7 @@ mod run_work;
 mod schedule;
 mod state;
 mod stream;
+mod tensor_map;
 mod trace;
 mod types;
 mod unsupported;
@@ -70,6 +71,7 @@ pub use peer::*;
 pub use pointer::*;
 pub use pool::*;
 pub use stream::*;
+pub use tensor_map::*;
 pub use types::*;
 
 /// The number of findings since the driver started: faults of kernels, races and uninitialised reads.

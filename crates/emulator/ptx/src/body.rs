@@ -26,8 +26,8 @@ pub enum Operand<'a> {
     Pair(Box<Operand<'a>>, Box<Operand<'a>>),
     /// `(a, b, …)` of a call.
     List(Vec<Operand<'a>>),
-    /// `[base, {a, b, …}]`, which no instruction here takes.
-    Coordinates,
+    /// `[base + offset, {a, b, …}]`: a place in a tensor or a texture.
+    Coordinates(Option<&'a str>, i64, Vec<Operand<'a>>),
     /// `_`.
     Sink,
 }
@@ -351,8 +351,15 @@ fn parse_single<'a>(lexer: &mut Lexer<'a>) -> Result<Operand<'a>> {
                 found => return error(lexer.line(), format!("expected an address, found {found:?}")),
             };
             if lexer.take(b',')? {
-                parse_list(lexer, b']')?;
-                return Ok(Operand::Coordinates);
+                let list = parse_list(lexer, b']')?;
+                let Operand::Address(base, offset) = operand else {
+                    return error(lexer.line(), "expected an address before the coordinates");
+                };
+                let list = match list.as_slice() {
+                    [Operand::Vector(inner)] => inner.clone(),
+                    _ => list,
+                };
+                return Ok(Operand::Coordinates(base, offset, list));
             }
             lexer.expect(b']')?;
             Ok(operand)

@@ -20,6 +20,8 @@ pub const HEADER_SIZE: usize = 16;
 
 const PTX: u16 = 1;
 const CUBIN: u16 = 2;
+/// The bit in an entry's flags of code for one architecture alone, such as 90a.
+const TIED: u64 = 0x10_0000;
 /// Bits in an entry's flags that name its compression.
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
@@ -153,8 +155,11 @@ pub fn cubin(image: &[u8], sm: u32) -> Option<Cow<'_, [u8]>> {
     } else {
         return None;
     };
-    let runs = |e: &&Entry<'_>| e.kind == CUBIN && e.arch <= sm && e.arch / 10 == sm / 10;
-    let best = entries.iter().filter(runs).max_by_key(|e| e.arch)?;
+    let runs = |e: &&Entry<'_>| {
+        let later = e.flags & TIED == 0 && e.arch <= sm && e.arch / 10 == sm / 10;
+        e.kind == CUBIN && (e.arch == sm || later)
+    };
+    let best = entries.iter().filter(runs).max_by_key(|e| (e.arch, e.flags & TIED))?;
     best.code().ok()
 }
 
@@ -198,7 +203,9 @@ fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<Cow<'a, str>, ImageError
         let alone = || tied(e).unwrap_or(false);
         e.kind == PTX && e.arch <= sm && (e.arch == sm || !alone())
     };
-    let Some(best) = entries.iter().filter(usable).max_by_key(|e| e.arch) else {
+    // What is for this device alone may use more of it than what runs on later ones too.
+    let rank = |e: &&Entry<'a>| (e.arch, e.arch == sm && tied(e).unwrap_or(false));
+    let Some(best) = entries.iter().filter(usable).max_by_key(rank) else {
         let of = |kind| entries.iter().filter(|e| e.kind == kind).map(|e| e.arch).collect();
         return Err(ImageError::NoPtx {
             sm,
@@ -318,6 +325,32 @@ mod tests {
                 cubin: vec![90]
             }
         );
+    }
+
+    #[test]
+    fn code_for_one_device_alone_is_chosen_there_and_nowhere_else() {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+            let ptx_of = [of(80, ""), of(90, ""), of(90, "a")];
+            let image = fatbin(&order.map(|n| ptx_of[n].clone()));
+            for (sm, chosen) in [(80, "80"), (89, "80"), (90, "90a"), (100, "90")] {
+                assert!(ptx(&image, sm).unwrap().ends_with(&format!("// {chosen}")), "{sm}");
+            }
+            let code = [
+                entry(CUBIN, 80, 0x11, b"80"),
+                entry(CUBIN, 90, 0x11, b"90"),
+                entry(CUBIN, 90, 0x11 | TIED, b"90a"),
+            ];
+            let image = fatbin(&order.map(|n| code[n].clone()));
+            for (sm, chosen) in [(80, Some("80")), (90, Some("90a")), (91, Some("90")), (100, None)] {
+                let found = cubin(&image, sm);
+                assert_eq!(found.as_deref(), chosen.map(str::as_bytes), "{sm}");
+            }
+        }
+        let alone = fatbin(&[of(90, "a")]);
+        assert!(ptx(&alone, 90).unwrap().ends_with("// 90a"));
+        for sm in [80, 100, 120] {
+            assert!(matches!(ptx(&alone, sm), Err(ImageError::NoPtx { .. })), "{sm}");
+        }
     }
 
     /// An entry whose payload is `packed` and should unpack to `whole` bytes.

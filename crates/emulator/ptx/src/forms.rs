@@ -36,7 +36,8 @@ const SHARED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Each opcode with its groups of modifiers: at most one of a group may stand, or as many as `#` says.
+/// Each opcode with its groups of modifiers: at most one of a group may stand, or as many as `#` says. A `*` in a modifier
+/// stands for a number.
 const FORMS: &[(&str, &str)] = &[
     ("abs", "ftz {type}"),
     ("activemask", "{type}"),
@@ -64,7 +65,8 @@ const FORMS: &[(&str, &str)] = &[
     ("cos", "approx ftz {type}"),
     (
         "cp",
-        "async ca|cg|commit_group|wait_all|wait_group {space}#2 {level2} {fetch}",
+        "async bulk|mbarrier tensor 1d|2d|3d|4d|5d ca|cg|commit_group|wait_all|wait_group|arrive noinc \
+         {space}|shared::cluster#2 tile mbarrier::complete_tx::bytes {level2} {fetch} {type}",
     ),
     (
         "createpolicy",
@@ -78,7 +80,10 @@ const FORMS: &[(&str, &str)] = &[
     ("elect", "sync"),
     ("ex2", "approx ftz {type}"),
     ("exit", ""),
-    ("fence", "sc|acq_rel|acquire|release {scope}"),
+    (
+        "fence",
+        "mbarrier_init proxy async sc|acq_rel|acquire|release {space}|shared::cluster {scope}",
+    ),
     ("fma", "{round} ftz sat relu {type}"),
     ("fns", "{type}"),
     ("isspacep", "{space}"),
@@ -93,6 +98,10 @@ const FORMS: &[(&str, &str)] = &[
     ("mad", "lo|hi|wide {round} ftz sat cc {type}"),
     ("madc", "lo|hi cc {type}"),
     ("match", "any|all sync {type}"),
+    (
+        "mbarrier",
+        "init|inval|arrive|test_wait|try_wait expect_tx parity relaxed|acquire|release {scope} {space} {type}",
+    ),
     ("max", "ftz NaN relu {type}"),
     ("membar", "cta|gl|sys"),
     ("min", "ftz NaN relu {type}"),
@@ -106,7 +115,7 @@ const FORMS: &[(&str, &str)] = &[
     ("or", "{type}"),
     ("pmevent", "mask"),
     ("popc", "{type}"),
-    ("prefetch", "{space} L1|L2|{level2}"),
+    ("prefetch", "{space} L1|L2|{level2}|tensormap"),
     ("prefetchu", "L1"),
     ("prmt", "{type} f4e|b4e|rc8|ecl|ecr|rc16"),
     ("rcp", "{round}|approx ftz {type}"),
@@ -121,6 +130,7 @@ const FORMS: &[(&str, &str)] = &[
     ("sad", "{type}"),
     ("selp", "{type}"),
     ("set", "{compare} {combine} ftz {type}#2"),
+    ("setmaxnreg", "inc|dec sync aligned {type}"),
     ("setp", "{compare} {combine} ftz {type}"),
     ("shf", "l|r wrap|clamp {type}"),
     ("shfl", "sync up|down|bfly|idx {type}"),
@@ -130,12 +140,17 @@ const FORMS: &[(&str, &str)] = &[
     ("slct", "ftz {type}#2"),
     ("sqrt", "{round}|approx ftz {type}"),
     ("st", "{order} {scope} {space} {cache} {level1} {level2} v2|v4 {type}"),
+    ("stmatrix", "sync aligned m8n8 x1|x2|x4 trans {space} {type}"),
     ("sub", "{round} ftz sat cc {type}"),
     ("subc", "cc {type}"),
     ("tanh", "approx ftz {type}"),
     ("testp", "finite|infinite|number|notanumber|normal|subnormal {type}"),
     ("trap", ""),
     ("vote", "sync all|any|uni|ballot {type}"),
+    (
+        "wgmma",
+        "fence|commit_group|wait_group|mma_async sync aligned m64n*k16|m64n*k8 {type}#3",
+    ),
     ("xor", "{type}"),
 ];
 
@@ -152,6 +167,18 @@ pub enum Refusal<'a> {
 struct Group {
     of: Vec<&'static str>,
     most: usize,
+}
+
+impl Group {
+    fn has(&self, modifier: &str) -> bool {
+        self.of.iter().any(|known| match known.split_once('*') {
+            None => *known == modifier,
+            Some((start, end)) => modifier
+                .strip_prefix(start)
+                .and_then(|rest| rest.strip_suffix(end))
+                .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())),
+        })
+    }
 }
 
 fn table() -> &'static HashMap<&'static str, Vec<Group>> {
@@ -182,7 +209,7 @@ pub(crate) fn arrange<'a>(name: &str, modifiers: &[&'a str]) -> Result<Vec<&'a s
     let mut arranged = Vec::with_capacity(modifiers.len());
     for group in groups {
         let start = arranged.len();
-        arranged.extend(modifiers.iter().filter(|m| group.of.contains(m)));
+        arranged.extend(modifiers.iter().filter(|m| group.has(m)));
         if let [first, .., last] = arranged[start..]
             && arranged.len() - start > group.most
         {
@@ -209,6 +236,16 @@ mod tests {
             ("setp", "f32.and.lt", "lt.and.f32"),
             ("prmt", "rc8.b32", "b32.rc8"),
             (
+                "wgmma",
+                "aligned.f32.m64n120k16.bf16.mma_async.bf16.sync",
+                "mma_async.sync.aligned.m64n120k16.f32.bf16.bf16",
+            ),
+            (
+                "cp",
+                "async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+                "async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+            ),
+            (
                 "mma",
                 "row.f32.m16n8k8.col.f16.f16.sync.f32.aligned",
                 "sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
@@ -234,7 +271,14 @@ mod tests {
             Err(Refusal::Contradiction("s8", "s8"))
         );
         assert_eq!(arrange("add", &["sync", "f32"]), Err(Refusal::Unknown));
-        assert_eq!(arrange("wgmma", &["fence"]), Err(Refusal::Unknown));
+        assert_eq!(arrange("tcgen05", &["fence"]), Err(Refusal::Unknown));
+        for shape in ["m64nk16", "m64n8xk16", "m64n16k4", "m32n16k16"] {
+            assert_eq!(
+                arrange("wgmma", &["mma_async", shape]),
+                Err(Refusal::Unknown),
+                "{shape}"
+            );
+        }
     }
 
     #[test]

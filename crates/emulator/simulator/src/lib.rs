@@ -17,6 +17,7 @@ pub mod memory;
 mod program;
 mod run;
 mod system;
+mod tensor_map;
 
 pub use count::{Access, AccessClass, Counters, Loop, Place, Spread, Traffic, Wait};
 pub use decode::{Relocation, Variable};
@@ -27,3 +28,4 @@ pub use limits::MOST_LOCAL;
 pub use program::{Kernel, Program};
 pub use run::{run, run_counted};
 pub use system::{System, Text};
+pub use tensor_map::{TensorMap, TensorMapError};

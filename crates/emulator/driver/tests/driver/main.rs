@@ -15,4 +15,5 @@ mod libraries;
 mod memory;
 mod streams;
 mod system;
+mod tensor_maps;
 mod trace;

@@ -1,16 +1,18 @@
 //! The observer of a block: brings the order of its threads and the history of its memory together.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::findings::{Findings, Mistake};
-use super::global::{Cell, Found, Me, PAGE, Page, Pages};
+use super::global::{Cell, Found, Me, PAGE, Page, Pages, RECENT, page, states};
 use super::local::Local;
 use super::order::{LOW, Manner, Order};
+use super::pending::Product;
 use super::report::{Finding, fault, verb};
 use super::shared::{SharedCells, Who, Wrong};
-use crate::machine::{Access, AccessKind, Env, LaunchObserver, ORDERED, Observer, STORED, Space, Warp, lanes};
+use crate::machine::{
+    Access, AccessKind, Env, LaunchObserver, ORDERED, Observer, ProductRead, STORED, Space, Warp, lanes,
+};
 use crate::memory::Range;
 use crate::{Fault, FaultKind};
 
@@ -32,9 +34,11 @@ struct Launch {
 
 /// The state that a thread of the host keeps from block to block and from launch to launch.
 #[derive(Default)]
-struct State {
-    order: Order,
-    shared: SharedCells,
+pub(super) struct State {
+    pub(super) order: Order,
+    pub(super) shared: SharedCells,
+    /// The products of warpgroups that are under way.
+    pub(super) products: Vec<Product>,
     local: Local,
     /// The mistakes that the block has made.
     seen: HashSet<Mistake>,
@@ -42,9 +46,6 @@ struct State {
     recent: Vec<Option<(u64, Arc<Page>)>>,
     serial: u64,
 }
-
-/// Pages that a block finds without asking others.
-const RECENT: usize = 64;
 
 /// States that no block uses now.
 static SPARE: Mutex<Vec<State>> = Mutex::new(Vec::new());
@@ -78,6 +79,7 @@ impl LaunchObserver for Checker {
         state.shared.reserve(launch.shared_cells);
         state.local.begin(launch.warps);
         state.seen.clear();
+        state.products.clear();
         if !state.order.begin(launch.warps) {
             state.shared.clear();
         }
@@ -104,9 +106,9 @@ impl LaunchObserver for Checker {
     }
 }
 
-struct BlockObserver {
+pub(super) struct BlockObserver {
     launch: Arc<Launch>,
-    state: State,
+    pub(super) state: State,
     /// The block's number in the grid.
     number: u64,
     me: Me,
@@ -199,13 +201,26 @@ impl Observer for BlockObserver {
         self.state.order.meet(warp.index, mask, warp.live);
     }
 
-    fn async_done(&mut self, warp: &mut Warp, lane: usize, shared: u64, size: u32) {
-        let (thread, shift) = (warp.index * 32 + lane as u32, self.launch.shifts[0]);
+    fn bulk_issued(&mut self, warp: &mut Warp, lane: usize, shared: u32, size: u32) {
+        self.bulk_begins(warp, lane, shared, size);
+    }
+
+    fn async_done(&mut self, thread: u32, shared: u64, size: u32, bulk: bool) {
+        let shift = self.launch.shifts[0];
         self.state.order.tick();
         let first = (shared >> shift) as usize;
         for cell in first..first + (size >> shift) as usize {
-            self.state.shared.landed(&self.state.order, cell, thread);
+            self.state.shared.landed(&self.state.order, cell, thread, bulk);
         }
+    }
+
+    fn async_arrived(&mut self, thread: u32) {
+        self.state.order.fence(thread / 32);
+    }
+
+    fn phase_passed(&mut self, warp: &mut Warp) {
+        self.state.order.tick();
+        self.state.order.acquire(warp.index);
     }
 
     fn fence(&mut self, warp: &mut Warp) {
@@ -214,6 +229,18 @@ impl Observer for BlockObserver {
             let (block, now) = (self.me.block, self.state.order.now);
             self.launch.pages.fence(block, self.launch.blocks, now);
         }
+    }
+
+    fn proxy_fence(&mut self, warp: &mut Warp) {
+        self.state.order.proxy_fence(warp.index);
+    }
+
+    fn product(&mut self, warp: &mut Warp, reads: &[ProductRead]) {
+        self.product_issued(warp, reads);
+    }
+
+    fn products_done(&mut self, warp: &mut Warp, complete: u32) {
+        self.products_complete(warp, complete);
     }
 
     fn enter(&mut self, warp: &Warp, mask: u32, start: u32, len: u32) {
@@ -232,9 +259,14 @@ impl Observer for BlockObserver {
 }
 
 impl BlockObserver {
+    /// log2 of the bytes of a cell of shared memory.
+    pub(super) fn shared_shift(&self) -> u32 {
+        self.launch.shifts[0]
+    }
+
     /// Keeps a finding, once for each mistake; the block runs on.
     #[cold]
-    fn found(&mut self, warp: &Warp, finding: &Finding<'_>) {
+    pub(super) fn found(&mut self, warp: &Warp, finding: &Finding<'_>) {
         let mistake = match finding.wrong {
             Wrong::Unwritten => Mistake::Uninitialised(warp.pc),
             _ => Mistake::race(warp.pc, finding.other),
@@ -343,8 +375,7 @@ impl BlockObserver {
                 let (wrong, other) = match result {
                     Ok(unwritten) if unwritten && reads => (Wrong::Unwritten, 0),
                     Ok(_) => continue,
-                    Err(wrong @ (Wrong::Write(r) | Wrong::Read(r) | Wrong::Unwaited(r))) => (wrong, r.low()),
-                    Err(wrong) => (wrong, 0),
+                    Err(wrong) => (wrong, wrong.other()),
                 };
                 let place = format!("byte {} of shared memory", address + ((n as u64) << shift));
                 let finding = Finding {
@@ -453,28 +484,6 @@ impl BlockObserver {
         }
         result
     }
-}
-
-/// The page with this number, from those that were used lately if it is there.
-fn page<'a>(recent: &'a mut [Option<(u64, Arc<Page>)>], pages: &Pages, number: u64) -> &'a Page {
-    let recent = &mut recent[number as usize % RECENT];
-    match recent {
-        Some((n, _)) if *n == number => {}
-        _ => *recent = None,
-    }
-    &recent.get_or_insert_with(|| (number, pages.page(number))).1
-}
-
-/// Reads the states of bytes, and marks them as written.
-fn states(range: &Range, address: u64, size: u32, reads: bool, writes: bool) -> Result<(), Wrong> {
-    let Some(shadow) = &range.shadow else { return Ok(()) };
-    let start = (address - range.base) as usize;
-    let states = &shadow[start..(start + size as usize).min(range.len as usize)];
-    let unwritten = reads && states.iter().any(|s| s.load(Ordering::Relaxed) == 0);
-    if writes {
-        states.iter().for_each(|s| s.store(1, Ordering::Relaxed));
-    }
-    if unwritten { Err(Wrong::Unwritten) } else { Ok(()) }
 }
 
 /// True if two lanes of a store write the same bytes in a span.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::order::{Manner, Order, Record};
 use super::shared::{Who, Wrong, crowded};
+use crate::memory::Range;
 
 /// Cells of a page.
 pub(super) const PAGE: usize = 256;
@@ -160,4 +161,29 @@ impl Page {
     pub(super) fn cell(&self, n: usize) -> &Cell {
         &self.cells[n]
     }
+}
+
+/// Pages that a block finds without asking others.
+pub(super) const RECENT: usize = 64;
+
+/// The page with this number, from those that were used lately if it is there.
+pub(super) fn page<'a>(recent: &'a mut [Option<(u64, Arc<Page>)>], pages: &Pages, number: u64) -> &'a Page {
+    let recent = &mut recent[number as usize % RECENT];
+    match recent {
+        Some((n, _)) if *n == number => {}
+        _ => *recent = None,
+    }
+    &recent.get_or_insert_with(|| (number, pages.page(number))).1
+}
+
+/// Reads the states of bytes, and marks them as written.
+pub(super) fn states(range: &Range, address: u64, size: u32, reads: bool, writes: bool) -> Result<(), Wrong> {
+    let Some(shadow) = &range.shadow else { return Ok(()) };
+    let start = (address - range.base) as usize;
+    let states = &shadow[start..(start + size as usize).min(range.len as usize)];
+    let unwritten = reads && states.iter().any(|s| s.load(Ordering::Relaxed) == 0);
+    if writes {
+        states.iter().for_each(|s| s.store(1, Ordering::Relaxed));
+    }
+    if unwritten { Err(Wrong::Unwritten) } else { Ok(()) }
 }

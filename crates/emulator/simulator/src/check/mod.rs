@@ -2,7 +2,7 @@
 //!
 //! `order` says which accesses of a block come before others, `shared` and `global` remember the last accesses of each
 //! few bytes, `local` the bytes that each thread wrote for itself, `block` brings them together, `report` words the
-//! findings, and `findings` keeps one of each until the launch ends.
+//! findings, `findings` keeps one of each until the launch ends, and `product` follows what `wgmma` reads and `cp.async.bulk` writes.
 //!
 //! The interpreter calls an [`Observer`] of each block, and only in checker mode: without it memory instructions have
 //! other handlers, and the calls of rare instructions are behind one test. Everything that needs no history
@@ -13,6 +13,8 @@ mod findings;
 mod global;
 mod local;
 mod order;
+mod pending;
+mod product;
 mod report;
 mod shared;
 

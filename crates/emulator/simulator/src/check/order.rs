@@ -15,8 +15,10 @@ pub(super) enum Manner {
     Plain = 0,
     /// Atomic, volatile, or ordered by its scope: it may race with others of its kind.
     Strong = 1,
-    /// A `cp.async` that nothing has waited for.
+    /// A write by a `cp.async` that nothing has waited for, or a read by a `wgmma` that nothing has.
     Pending = 2,
+    /// A write or a read by the asynchronous proxy that is complete.
+    Async = 3,
 }
 
 /// The largest value of a record's own bits.
@@ -44,6 +46,10 @@ impl Record {
         self.0 >> 20 & 3 == Manner::Pending as u64
     }
 
+    pub(super) fn asynchronous(self) -> bool {
+        self.0 >> 20 & 3 == Manner::Async as u64
+    }
+
     pub(super) fn low(self) -> u32 {
         self.0 as u32 & LOW
     }
@@ -62,6 +68,8 @@ struct WarpOrder {
     fence: u32,
     /// The last atomic access or strong read of one of its lanes.
     acquire: u32,
+    /// The last `fence.proxy.async` of one of its lanes.
+    proxy_fence: u32,
 }
 
 /// The order of one block; kept from block to block, so that no record has to be cleared: all are older.
@@ -148,6 +156,18 @@ impl Order {
     /// A lane made an atomic access or a strong read.
     pub(super) fn acquire(&mut self, warp: u32) {
         self.warps[warp as usize].acquire = self.now;
+    }
+
+    /// A lane made a fence between its own accesses and asynchronous ones.
+    pub(super) fn proxy_fence(&mut self, warp: u32) {
+        let now = self.tick();
+        self.warps[warp as usize].proxy_fence = now;
+    }
+
+    /// True if a fence lies between a recorded write and an asynchronous access of `thread` in progress.
+    pub(super) fn crossed(&self, write: Record, thread: u32) -> bool {
+        let after = |thread: u32| self.warps[thread as usize / 32].proxy_fence > write.time();
+        write.asynchronous() || after(write.thread()) || after(thread)
     }
 
     /// True if a recorded access of this block comes before the access in progress of `thread`.

@@ -53,6 +53,21 @@ pub(super) fn fault(warp: &Warp, finding: &Finding<'_>) -> Box<Fault> {
                 by(record)
             ),
         ),
+        Wrong::UnderWay(record) => (
+            FaultKind::Race,
+            format!(
+                "race, the wgmma of {} is not complete (wgmma.wait_group), and this {verb} of {size} bytes at {place} \
+                 changes what it reads",
+                by(record)
+            ),
+        ),
+        Wrong::Proxy(record) => (
+            FaultKind::Race,
+            format!(
+                "race, no fence.proxy.async between the write by {} and this asynchronous {verb} of {size} bytes at {place}",
+                by(record)
+            ),
+        ),
         Wrong::Write(record) | Wrong::Read(record) => {
             let other = if matches!(wrong, Wrong::Write(_)) {
                 "write"
@@ -72,7 +87,8 @@ pub(super) fn fault(warp: &Warp, finding: &Finding<'_>) -> Box<Fault> {
             (FaultKind::Race, message)
         }
     };
-    warp.describe(kind, lane, message, warp.pc)
+    // A product of a warpgroup has lanes beyond those of its first warp.
+    warp.describe(kind, lane % 32, message, warp.pc)
 }
 
 fn thread(env: &Env<'_>, n: u32) -> String {

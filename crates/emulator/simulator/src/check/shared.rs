@@ -9,10 +9,24 @@ pub(super) enum Wrong {
     Unwritten,
     /// A `cp.async` is still filling the bytes.
     Unwaited(Record),
+    /// A `wgmma` may still read the bytes that are written.
+    UnderWay(Record),
+    /// A `wgmma` reads what this write wrote, and no fence lies between.
+    Proxy(Record),
     /// The access and this write have no order.
     Write(Record),
     /// The access and this read have no order.
     Read(Record),
+}
+
+impl Wrong {
+    /// The pc of the other access, where there is one.
+    pub(super) fn other(self) -> u32 {
+        match self {
+            Wrong::Unwritten => 0,
+            Wrong::Unwaited(r) | Wrong::UnderWay(r) | Wrong::Proxy(r) | Wrong::Write(r) | Wrong::Read(r) => r.low(),
+        }
+    }
 }
 
 /// The last write and two reads since then of a few bytes.
@@ -70,12 +84,37 @@ impl SharedCells {
         let [write, first, second] = self.get(cell);
         check_write(order, write, who)?;
         let me = who.record(order.now);
-        if first.time() < order.floor || first.thread() == who.thread {
+        let free = |read: Record| (read.time() < order.floor || read.thread() == who.thread) && !under_way(order, read);
+        if free(first) {
             self.cells[cell][1] = me.0;
-        } else if second.time() < order.floor || second.thread() == who.thread || crowded(first, second, who.thread) {
+        } else if free(second) || crowded(first, second, who.thread) && !under_way(order, second) {
             self.cells[cell][2] = me.0;
         }
         Ok(write.time() < order.start)
+    }
+
+    /// A warp, of which `who` has a thread, is about to read a cell by a `wgmma`; `Ok(true)` when nothing has written it.
+    pub(super) fn read_by_product(&self, order: &Order, cell: usize, who: Who) -> Result<bool, Wrong> {
+        let write = self.write_of(cell);
+        check_write(order, write, who)?;
+        if write.time() >= order.start && !order.crossed(write, who.thread) {
+            return Err(Wrong::Proxy(write));
+        }
+        Ok(write.time() < order.start)
+    }
+
+    /// A `wgmma` reads a cell until it is waited for: warpgroups with even and odd numbers are told apart.
+    pub(super) fn product(&mut self, order: &Order, cell: usize, who: Who) {
+        self.cells[cell][1 + who.thread as usize / 128 % 2] = who.record(order.now).0;
+    }
+
+    /// The `wgmma` of this thread's warpgroup that was issued at a time does not read a cell any more.
+    pub(super) fn product_done(&mut self, order: &Order, cell: usize, issued: u32, thread: u32) {
+        let place = &mut self.cells[cell][1 + thread as usize / 128 % 2];
+        let read = Record(*place);
+        if read.pending() && read.time() == issued && read.thread() / 128 == thread / 128 {
+            *place = Record::new(order.now, thread, Manner::Async, read.low()).0;
+        }
     }
 
     /// A thread writes a cell, or begins to; `Ok(true)` when nothing had written it. `same` is true if another lane of
@@ -99,6 +138,13 @@ impl SharedCells {
             }
         }
         for read in [first, second] {
+            if under_way(order, read) {
+                return Err(Wrong::UnderWay(read));
+            }
+            // What a warpgroup has waited for is complete for all of its warps.
+            if read.asynchronous() && read.thread() / 128 == who.thread / 128 {
+                continue;
+            }
             if !(order.before(read, who.thread) || who.strong() && read.strong()) {
                 return Err(Wrong::Read(read));
             }
@@ -108,10 +154,11 @@ impl SharedCells {
     }
 
     /// The copy into a cell that this thread issued is complete.
-    pub(super) fn landed(&mut self, order: &Order, cell: usize, thread: u32) {
+    pub(super) fn landed(&mut self, order: &Order, cell: usize, thread: u32, bulk: bool) {
         let write = self.write_of(cell);
         if write.pending() && write.thread() == thread {
-            self.cells[cell][0] = Record::new(order.now, thread, Manner::Plain, write.low()).0;
+            let manner = if bulk { Manner::Async } else { Manner::Plain };
+            self.cells[cell][0] = Record::new(order.now, thread, manner, write.low()).0;
         }
     }
 }
@@ -126,6 +173,11 @@ fn check_write(order: &Order, write: Record, who: Who) -> Result<(), Wrong> {
         return Ok(());
     }
     Err(Wrong::Write(write))
+}
+
+/// True if a recorded read is that of a `wgmma` which nothing has waited for.
+fn under_way(order: &Order, read: Record) -> bool {
+    read.pending() && read.time() >= order.start
 }
 
 /// True if both known readers belong to one warp, and this one to another: readers of two warps show more races.

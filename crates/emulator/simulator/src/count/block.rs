@@ -200,7 +200,7 @@ impl Observer for BlockCounter {
 
     fn together(&mut self, _: &mut Warp, _: u32, _: u32) {}
 
-    fn async_done(&mut self, _: &mut Warp, _: usize, _: u64, _: u32) {}
+    fn async_done(&mut self, _: u32, _: u64, _: u32, _: bool) {}
 
     fn fence(&mut self, _: &mut Warp) {}
 

@@ -14,7 +14,7 @@ impl<'a> Body<'_, '_, 'a> {
         match (op.name, instruction.operands.as_slice()) {
             ("bra", [Operand::Name(label)]) => {
                 inst.kind = Kind::Branch;
-                self.jumps.push((self.pc(), label, self.line));
+                self.jumps.push((self.pc(), self.target(label)));
             }
             ("brx", [index, Operand::Name(list)]) if op.has("idx") => {
                 let Some(labels) = self.targets.get(list).cloned() else {
@@ -24,7 +24,7 @@ impl<'a> Body<'_, '_, 'a> {
                 inst.a = self.source(index, Ty::B32)?;
                 inst.list = self.list(&vec![Slot::NONE; labels.len()]);
                 for (k, label) in labels.iter().enumerate() {
-                    self.list_jumps.push((inst.list.0 as usize + k, label, self.line));
+                    self.list_jumps.push((inst.list.0 as usize + k, self.target(label)));
                 }
             }
             ("ret", []) => inst.kind = Kind::Return,
@@ -37,7 +37,14 @@ impl<'a> Body<'_, '_, 'a> {
                 inst.a = self.source(mask, Ty::B32)?;
             }
             ("bar" | "barrier", operands) => return self.barrier(instruction, op, operands).map(|()| true),
-            ("membar" | "fence", _) if !op.has("proxy") && !op.has("mbarrier_init") => inst.run = warpwide::fence,
+            ("fence", []) if op.has("proxy") => {
+                let spaces = ["proxy", "async", "shared::cta", "shared::cluster", "global"];
+                if !op.has("async") || !op.only(&spaces) {
+                    return Err(self.unsupported(instruction));
+                }
+                inst.run = warpwide::proxy_fence;
+            }
+            ("membar" | "fence", _) => inst.run = warpwide::fence,
             ("nanosleep", [_]) => return Ok(true),
             ("pmevent", _) => return Ok(true),
             _ => return Ok(false),

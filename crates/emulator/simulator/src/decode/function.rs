@@ -1,9 +1,10 @@
 //! One function: its names, its statements in order, and the instructions that every opcode group shares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kiln_ptx::{Callees, Instruction, Opcode, Operand, Refusal, Space, Statement, Variable, parse_body, type_size};
 
+use super::accumulators::accumulators;
 use super::decoder::{Decoder, Result, blank, formals, nothing};
 use super::guesses::Guesses;
 use super::origin::Origins;
@@ -40,16 +41,28 @@ pub(super) enum Symbol {
     },
 }
 
+/// A label that some statement names: the innermost of its name around the statement is meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    label: &'a str,
+    scope: usize,
+    line: u32,
+}
+
 /// Decodes one function.
 pub(super) struct Body<'d, 'p, 'a> {
     pub(super) d: &'d mut Decoder<'p>,
     pub(super) name: &'p str,
     scopes: Vec<HashMap<&'a str, Symbol>>,
-    pub(super) labels: HashMap<&'a str, u32>,
-    /// Branches whose target is not known yet: pc and label.
-    pub(super) jumps: Vec<(usize, &'a str, u32)>,
+    labels: HashMap<(&'a str, usize), u32>,
+    /// For each `{ … }` of the function, the one around it; the first is the function's own.
+    around: Vec<usize>,
+    /// The `{ … }` that the statement in progress stands in.
+    scope: usize,
+    /// Branches whose target is not known yet: their pcs.
+    pub(super) jumps: Vec<(usize, Target<'a>)>,
     /// List entries whose target is not known yet.
-    pub(super) list_jumps: Vec<(usize, &'a str, u32)>,
+    pub(super) list_jumps: Vec<(usize, Target<'a>)>,
     pub(super) targets: HashMap<&'a str, Vec<&'a str>>,
     pub(super) callees: HashMap<&'a str, &'a Callees<'a>>,
     /// The function's own number in the code.
@@ -66,6 +79,8 @@ pub(super) struct Body<'d, 'p, 'a> {
     pub(super) guesses: Guesses,
     /// Instructions that must follow the one in progress.
     pub(super) after: Vec<Inst>,
+    /// In an observed kernel: the names of accumulators of `wgmma`, and of registers that they are moved to.
+    pub(super) results: HashSet<&'a str>,
 }
 
 /// Decodes the function with this number in the code.
@@ -109,6 +124,8 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         name: &function.name,
         scopes: vec![names],
         labels: HashMap::new(),
+        around: vec![0],
+        scope: 0,
         jumps: Vec::new(),
         list_jumps: Vec::new(),
         targets: HashMap::new(),
@@ -124,7 +141,11 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         guard: (Slot::NONE, 0),
         guesses: Guesses::default(),
         after: Vec::new(),
+        results: HashSet::new(),
     };
+    if body.d.observed {
+        body.results = accumulators(&statements);
+    }
     // The lists come first, since a jump or a call may come before or after its list.
     for statement in &statements {
         match statement {
@@ -145,11 +166,11 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
 
 impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
     fn finish(self, number: usize) -> Result<()> {
-        for (pc, label, line) in &self.jumps {
-            self.d.code.insts[*pc].imm = i64::from(self.target(label, *line)?);
+        for (pc, target) in &self.jumps {
+            self.d.code.insts[*pc].imm = i64::from(self.pc_of(*target)?);
         }
-        for (at, label, line) in &self.list_jumps {
-            self.d.code.lists[*at] = Slot(self.target(label, *line)?);
+        for (at, target) in &self.list_jumps {
+            self.d.code.lists[*at] = Slot(self.pc_of(*target)?);
         }
         self.bound(u64::from(self.registers))?;
         self.guesses.mark(&mut self.d.code.insts);
@@ -173,11 +194,20 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         })
     }
 
-    fn target(&self, label: &str, line: u32) -> Result<u32> {
-        self.labels
-            .get(label)
-            .copied()
-            .ok_or_else(|| self.undeclared(label, line))
+    /// A label that the statement in progress names.
+    pub(super) fn target(&self, label: &'a str) -> Target<'a> {
+        let (scope, line) = (self.scope, self.line);
+        Target { label, scope, line }
+    }
+
+    fn pc_of(&self, Target { label, mut scope, line }: Target<'_>) -> Result<u32> {
+        loop {
+            match self.labels.get(&(label, scope)) {
+                Some(pc) => return Ok(*pc),
+                None if scope == 0 => return Err(self.undeclared(label, line)),
+                None => scope = self.around[scope],
+            }
+        }
     }
 
     fn statement(&mut self, statement: &'a Statement<'a>) -> Result<()> {
@@ -193,12 +223,17 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
             }
             Statement::Variable(variable) => self.variable(variable)?,
             Statement::Label(name) => {
-                self.labels.insert(name, self.d.code.insts.len() as u32);
+                self.labels.insert((name, self.scope), self.d.code.insts.len() as u32);
             }
             Statement::Place(place, inlined_at) => self.origin = self.origins.at(*place, *inlined_at),
-            Statement::Open => self.scopes.push(HashMap::new()),
+            Statement::Open => {
+                self.scopes.push(HashMap::new());
+                self.around.push(self.scope);
+                self.scope = self.around.len() - 1;
+            }
             Statement::Close => {
                 self.scopes.pop();
+                self.scope = self.around[self.scope];
             }
             Statement::Targets { .. } | Statement::Callees { .. } => {}
             Statement::Instruction(instruction) => {
@@ -211,6 +246,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                 let mut guesses = std::mem::take(&mut self.guesses);
                 guesses.note(instruction, |name| self.find_register(name).map(|(slot, _)| slot));
                 self.guesses = guesses;
+                self.look_at_results(instruction);
                 self.instruction(instruction)?;
                 for inst in std::mem::take(&mut self.after) {
                     self.emit(inst);
@@ -383,6 +419,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
             || self.memory(instruction, &op)?
             || self.warpwide(instruction, &op)?
             || self.tensor(instruction, &op)?
+            || self.warpgroup(instruction, &op)?
             || self.vector_move(instruction, &op)?;
         if done {
             return Ok(());

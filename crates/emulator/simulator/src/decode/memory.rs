@@ -172,6 +172,33 @@ impl<'a> Body<'_, '_, 'a> {
         Ok(())
     }
 
+    /// The slot of 64 bits of an address with its offset, which the instruction checks by itself.
+    pub(super) fn plain_address(
+        &mut self,
+        operand: &Operand<'a>,
+        space: Space,
+        instruction: &Instruction<'a>,
+    ) -> Result<Slot> {
+        let Address { base, wide, offset, .. } = self.address(operand, space, instruction)?;
+        let base = match (wide, convert::extend(Ty::B32, Ty::B64, false)) {
+            (true, _) => base,
+            (false, Some(plan)) => self.apply(&plan, base, Ty::B64),
+            (false, None) => return Err(self.unsupported(instruction)),
+        };
+        if offset == 0 {
+            return Ok(base);
+        }
+        let Some(plan) = select(&Opcode::new("add.u64")) else {
+            return Err(self.unsupported(instruction));
+        };
+        let mut inst = blank(plan.run);
+        (inst.d, inst.a) = (self.new_slot(Ty::B64), base);
+        inst.b = self.d.constant(offset as u64, Ty::B64);
+        let d = inst.d;
+        self.emit(inst);
+        Ok(d)
+    }
+
     /// Decodes an instruction that touches memory or addresses; `false` when it is something else.
     pub(super) fn memory(&mut self, instruction: &Instruction<'a>, op: &Opcode<'_>) -> Result<bool> {
         // A cache policy, the last operand, has no effect here.
@@ -189,6 +216,7 @@ impl<'a> Body<'_, '_, 'a> {
             "atom" | "red" => self.atomic(instruction, op)?,
             "cvta" => self.convert_address(instruction, op)?,
             "isspacep" => self.is_space(instruction, op)?,
+            "cp" | "mbarrier" if self.mbarrier(instruction, op)? => {}
             "cp" if op.modifiers.first() == Some(&"async") => self.async_copy(instruction, op)?,
             "prefetch" | "prefetchu" | "discard" | "applypriority" => {}
             "createpolicy" => {

@@ -1,15 +1,18 @@
 //! From a function's statements to code: registers become slots, labels become pcs, opcodes become handlers.
 
+mod accumulators;
 mod control;
 mod decoder;
 mod function;
 mod guesses;
 mod indirect;
+mod mbarrier;
 mod memory;
 mod operand;
 mod origin;
 mod source;
 mod tensor;
+mod warpgroup;
 mod warpwide;
 
 pub use source::{Relocation, Variable};

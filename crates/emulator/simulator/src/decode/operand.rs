@@ -135,6 +135,8 @@ impl<'a> Body<'_, '_, 'a> {
         };
         match variable.space {
             Space::Shared if variable.external || variable.size == 0 => {
+                let align = &mut self.d.code.dynamic_align;
+                *align = variable.align.max(*align);
                 Ok(self.d.launch_constant(ty, LaunchConstant::Dynamic { offset }))
             }
             Space::Shared => {

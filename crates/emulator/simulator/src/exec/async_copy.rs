@@ -1,5 +1,6 @@
 //! `cp.async`: copies that are made when they are waited for, so that a read too early sees the old bytes.
 
+use super::bulk::land_of;
 use super::space::{find_copied, observe_copied};
 use crate::machine::{Copy, Inst, Warp, lanes};
 
@@ -53,6 +54,10 @@ pub(crate) unsafe fn commit(w: &mut Warp, _: &Inst) {
 
 /// `cp.async.wait_group imm` leaves that many groups under way; `wait_all` (-1) leaves none.
 pub(crate) unsafe fn wait(w: &mut Warp, i: &Inst) {
+    for lane in lanes(w.mask) {
+        // What was handed to an mbarrier may be complete at any time.
+        land_of(w, lane);
+    }
     let mut pending = std::mem::take(&mut w.copies.pending);
     let committed = w.copies.committed;
     let mask = w.mask;
@@ -78,9 +83,9 @@ pub(crate) unsafe fn wait(w: &mut Warp, i: &Inst) {
             std::ptr::write_bytes((c.to as *mut u8).add(c.read as usize), 0, (c.size - c.read) as usize);
         }
         if let Some(mut observer) = w.observer {
-            let offset = c.to - w.shared as u64;
+            let (offset, thread) = (c.to - w.shared as u64, w.index * 32 + c.lane);
             // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
-            unsafe { observer.as_mut() }.async_done(w, c.lane as usize, offset, c.size);
+            unsafe { observer.as_mut() }.async_done(thread, offset, c.size, false);
         }
     }
     pending.retain(|c| !due(c));

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::control::{Arrival, Stop};
-use crate::machine::{Env, Group, Inst, Line, Observer, RECENT, Slot, State, Warp, lanes};
+use crate::machine::{Env, Group, Inst, Kind, Line, Mbarriers, Observer, RECENT, Slot, State, Warp, lanes};
 use crate::{Fault, FaultKind};
 
 /// A group that waits at a barrier.
@@ -62,6 +62,7 @@ pub(super) struct Block {
     pub(super) count: usize,
     shared: Vec<Line>,
     barriers: [Barrier; 16],
+    mbarriers: Box<Mbarriers>,
     /// Threads that have not exited, as the block last counted them.
     pub(super) live: u32,
     pub(super) threads: u32,
@@ -88,6 +89,7 @@ impl Block {
             count: 0,
             shared: Vec::new(),
             barriers: Default::default(),
+            mbarriers: Box::default(),
             live: 0,
             threads: 0,
             prepared: 0,
@@ -150,10 +152,13 @@ impl Block {
         for barrier in &mut self.barriers {
             *barrier = Barrier::default();
         }
+        self.mbarriers.clear();
+        let mbarriers = &raw mut *self.mbarriers;
         self.live = self.threads;
         let shared = self.shared.as_mut_ptr().cast::<u8>();
         for warp in &mut self.warps[..self.count] {
             warp.shared = shared;
+            (warp.mbarriers, warp.heard) = (mbarriers, 0);
             warp.block = index;
             warp.live = warp.lanes;
             warp.group = Group::default();
@@ -169,6 +174,7 @@ impl Block {
             warp.frames[0].mask = warp.lanes;
             warp.carry = 0;
             warp.copies.clear();
+            warp.products.clear();
             warp.fault = None;
             warp.observer = self.observer;
         }
@@ -207,6 +213,7 @@ impl Block {
                 if self.warps[w].live == 0 {
                     continue;
                 }
+                self.warps[w].look_at_phases();
                 if self.warps[w].groups.iter().all(|g| g.state != State::Ready) {
                     done = false;
                     continue;
@@ -279,6 +286,9 @@ impl Block {
     /// Counts the arrival of a warp's group, which is parked as ready at its barrier instruction.
     fn arrive(&mut self, env: &Env<'_>, w: usize, at: Arrival) -> Result<(), Box<Fault>> {
         let inst = &env.code.insts[at.pc as usize];
+        if inst.kind == Kind::Warpgroup {
+            return self.arrive_at_product(inst, w, at);
+        }
         let warp = &mut self.warps[w];
         let lane = at.mask.trailing_zeros() as usize;
         // SAFETY: `switch` left the registers of the group's frame in place; operands are rows of u32 (`decode`).

@@ -257,6 +257,22 @@ impl Warp {
                 Some(Stop::Arrived(Arrival { pc, mask }))
             }
             Kind::WarpBarrier => self.warp_barrier(inst),
+            Kind::Phase => self.try_wait(inst),
+            Kind::Warpgroup if mask == 0 => {
+                self.group.pc += 1;
+                None
+            }
+            Kind::Warpgroup => {
+                if mask != u32::MAX {
+                    let lane = mask.trailing_zeros() as usize;
+                    let message = format!("an instruction of a warpgroup that only lanes {mask:#010x} of a warp reach");
+                    self.fail(FaultKind::Warp, lane, message);
+                    return Some(Stop::Fault);
+                }
+                // The block decides whether the group waits.
+                self.park(State::Ready);
+                Some(Stop::Arrived(Arrival { pc, mask }))
+            }
         }
     }
 

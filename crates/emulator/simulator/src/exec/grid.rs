@@ -61,7 +61,7 @@ pub(crate) fn run(
 
 /// The offset of dynamic shared memory.
 fn dynamic_start(code: &Code) -> u32 {
-    code.static_shared.next_multiple_of(16)
+    code.static_shared.next_multiple_of(code.dynamic_align.max(16))
 }
 
 fn aligned_params<'a>(params: &'a [u8], space: &'a mut [Line; 64]) -> &'a [u8] {

@@ -9,7 +9,7 @@ use crate::machine::{Group, Inst, Slot, State, Warp, lanes};
 
 impl Warp {
     /// Sends the lanes of the running group whose guard does not hold past the instruction in progress.
-    fn pass_by(&mut self) {
+    pub(super) fn pass_by(&mut self) {
         let rest = self.group.mask & !self.mask;
         if rest != 0 {
             self.groups.push(Group {

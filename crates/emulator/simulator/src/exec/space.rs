@@ -108,6 +108,11 @@ fn global_slow(w: &mut Warp, i: &Inst) -> bool {
 
 /// True if a lane may touch `size` bytes at a global address; a fault when it may not.
 pub(crate) fn find_global(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {
+    reach(w, lane, address, size, flags) && aligned(w, lane, address, size, flags)
+}
+
+/// As [`find_global`], for any number of bytes at any address.
+pub(crate) fn reach(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {
     let recent = w.pc as usize % RECENT;
     let within = |(base, len): (u64, u64)| address.wrapping_sub(base) < len && len - (address - base) >= size;
     if !within(w.recent[recent]) {
@@ -121,7 +126,7 @@ pub(crate) fn find_global(w: &mut Warp, lane: usize, address: u64, size: u64, fl
             }
         }
     }
-    aligned(w, lane, address, size, flags)
+    true
 }
 
 fn aligned(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {

@@ -10,9 +10,9 @@ impl Block {
     /// The fault of a block in which no warp can run; it says where each thread waits.
     pub(super) fn deadlock(&mut self, env: &Env<'_>) -> Box<Fault> {
         // A warp-wide instruction names the culprit better than the barrier where others wait for it.
-        let rank = |state: State| u32::from(matches!(state, State::Barrier(_)));
+        let rank = |state: State| u32::from(matches!(state, State::Barrier(_) | State::Phase));
         let (places, w, group) = self.standing(env, rank);
-        let kind = if matches!(group.state, State::Barrier(_)) {
+        let kind = if matches!(group.state, State::Barrier(_) | State::Phase) {
             FaultKind::Barrier
         } else {
             FaultKind::Warp
@@ -61,6 +61,8 @@ impl Block {
                     State::Ready => "run".to_string(),
                     State::Barrier(id) => format!("wait at barrier {id}"),
                     State::WarpBarrier(mask) => format!("wait at a warp barrier of mask {mask:#010x}"),
+                    State::Phase => "wait for a phase of an mbarrier".to_string(),
+                    State::Warpgroup => "wait for the other warps of their warpgroup".to_string(),
                     State::Together => {
                         "wait at a warp-wide instruction whose mask names lanes that are elsewhere".to_string()
                     }

@@ -1,4 +1,4 @@
-//! Tensor cores: `mma.sync` and `ldmatrix`.
+//! Tensor cores: `mma.sync`, `ldmatrix` and `stmatrix`.
 //!
 //! Products are exact; sums are made in f32 in the order of k (f64 sums rounded once for the f16 accumulator would be
 //! no closer to the hardware, whose order is not documented).
@@ -14,6 +14,23 @@ pub(crate) enum Multiplicand {
     F16,
     Bf16,
     Tf32,
+}
+
+impl Multiplicand {
+    /// The type with this name.
+    pub(crate) fn named(name: &str) -> Option<Multiplicand> {
+        match name {
+            "f16" => Some(Multiplicand::F16),
+            "bf16" => Some(Multiplicand::Bf16),
+            "tf32" => Some(Multiplicand::Tf32),
+            _ => None,
+        }
+    }
+
+    /// The elements of a register of 32 bits.
+    pub(crate) fn packed(self) -> usize {
+        if self == Multiplicand::Tf32 { 1 } else { 2 }
+    }
 }
 
 /// Bits of the flags of `mma`: depth in 0…7, the multiplicands in 8…9; bit 10 if C is f16, bit 11 if D is.
@@ -101,7 +118,7 @@ fn element(word: u32, at: usize, flags: u32) -> f32 {
 }
 
 /// True if all lanes are here; a fault when they are not.
-fn whole(w: &mut Warp) -> bool {
+pub(super) fn whole(w: &mut Warp) -> bool {
     if w.mask != u32::MAX {
         let lane = w.mask.trailing_zeros() as usize;
         let message = format!("a tensor instruction that only lanes {:#010x} reach", w.mask);
@@ -143,6 +160,36 @@ pub(crate) unsafe fn ldmatrix(w: &mut Warp, i: &Inst) {
                     (at(row, col), at(row, col + 1))
                 };
                 *d.add(l) = u32::from(low) | u32::from(high) << 16;
+            }
+        }
+    }
+}
+
+/// `stmatrix`: the reverse of [`ldmatrix`], with the same operands.
+pub(crate) unsafe fn stmatrix(w: &mut Warp, i: &Inst) {
+    if !whole(w) {
+        return;
+    }
+    let list = w.list(i);
+    let rows = list.len() * 8;
+    // SAFETY: `locate` checks the 16 bytes of each row whose lane is in the mask; the list holds rows of u32.
+    unsafe {
+        w.mask = if rows >= 32 { u32::MAX } else { (1 << rows) - 1 };
+        let found = (i.locate)(w, i);
+        let to = w.pointers;
+        w.mask = u32::MAX;
+        if !found {
+            return;
+        }
+        for (m, slot) in list.iter().enumerate() {
+            let s = w.row::<u32>(*slot);
+            for l in lanes(u32::MAX) {
+                let word = *s.add(l);
+                for (e, half) in [word as u16, (word >> 16) as u16].into_iter().enumerate() {
+                    let (row, col) = (l / 4, 2 * (l % 4) + e);
+                    let (row, col) = if i.flags >> 16 & 1 != 0 { (col, row) } else { (row, col) };
+                    (to[8 * m + row] as *mut u16).add(col).write(half);
+                }
             }
         }
     }

@@ -184,6 +184,14 @@ pub(crate) unsafe fn trap(w: &mut Warp, _: &Inst) {
     w.fail(FaultKind::Trap, lane, "trap".to_string());
 }
 
+/// `fence.proxy.async`: asynchronous operations are carried out in the order of the program, so that only the checker minds.
+pub(crate) unsafe fn proxy_fence(w: &mut Warp, _: &Inst) {
+    if let Some(mut observer) = w.observer {
+        // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
+        unsafe { observer.as_mut() }.proxy_fence(w);
+    }
+}
+
 /// `membar` and `fence`. Warps of a block share a thread of the host; for blocks on other threads the processor's fence orders.
 pub(crate) unsafe fn fence(w: &mut Warp, _: &Inst) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

@@ -23,6 +23,10 @@ pub(crate) enum Kind {
     Barrier,
     /// `bar.warp.sync`.
     WarpBarrier,
+    /// `mbarrier.try_wait`.
+    Phase,
+    /// Runs once for the four warps of a warpgroup, when all of them are here.
+    Warpgroup,
 }
 
 /// The sizes of a function's frame.
@@ -67,6 +71,10 @@ pub(crate) enum State {
     Together,
     /// The other lanes of this mask, at any `bar.warp.sync`.
     WarpBarrier(u32),
+    /// The phase of an mbarrier; its lanes run the instruction again when something has happened.
+    Phase,
+    /// The other warps of the warpgroup, at the same instruction.
+    Warpgroup,
 }
 
 /// One activation of a function.

@@ -7,7 +7,9 @@ mod access;
 mod copies;
 mod flow;
 mod lanes;
+mod mbarriers;
 mod observer;
+mod products;
 mod slot;
 mod warp;
 
@@ -15,6 +17,7 @@ pub(crate) use access::{Access, AccessKind, ORDERED, Pattern, STORED, Space, acc
 pub(crate) use copies::Copy;
 pub(crate) use flow::{CallSite, Frame, FrameState, Group, Kind, State};
 pub(crate) use lanes::lanes;
+pub(crate) use mbarriers::{Bulk, MOST as MOST_ARRIVALS, Mbarrier, Mbarriers, Run};
 pub(crate) use observer::{Both, LaunchObserver, MakeChecker};
 pub(crate) use slot::{LaunchConstant, Line, Slot};
-pub(crate) use warp::{Code, Env, Handler, Inst, Locate, Observer, Origin, RECENT, Warp};
+pub(crate) use warp::{Code, Env, Handler, Inst, Locate, Observer, Origin, ProductRead, RECENT, Warp};

@@ -1,7 +1,7 @@
 //! Those who watch a launch: the checker, the counters, or both.
 
 use super::access::Access;
-use super::warp::{Env, Observer, Warp};
+use super::warp::{Env, Observer, ProductRead, Warp};
 use crate::Fault;
 
 /// Watches one launch. Its blocks run on several threads and share it.
@@ -67,14 +67,44 @@ impl Observer for Both<Box<dyn Observer>, Box<dyn Observer>> {
         self.1.together(warp, member, mask);
     }
 
-    fn async_done(&mut self, warp: &mut Warp, lane: usize, shared: u64, size: u32) {
-        self.0.async_done(warp, lane, shared, size);
-        self.1.async_done(warp, lane, shared, size);
+    fn phase_passed(&mut self, warp: &mut Warp) {
+        self.0.phase_passed(warp);
+        self.1.phase_passed(warp);
+    }
+
+    fn bulk_issued(&mut self, warp: &mut Warp, lane: usize, shared: u32, size: u32) {
+        self.0.bulk_issued(warp, lane, shared, size);
+        self.1.bulk_issued(warp, lane, shared, size);
+    }
+
+    fn async_done(&mut self, thread: u32, shared: u64, size: u32, bulk: bool) {
+        self.0.async_done(thread, shared, size, bulk);
+        self.1.async_done(thread, shared, size, bulk);
+    }
+
+    fn async_arrived(&mut self, thread: u32) {
+        self.0.async_arrived(thread);
+        self.1.async_arrived(thread);
     }
 
     fn fence(&mut self, warp: &mut Warp) {
         self.0.fence(warp);
         self.1.fence(warp);
+    }
+
+    fn proxy_fence(&mut self, warp: &mut Warp) {
+        self.0.proxy_fence(warp);
+        self.1.proxy_fence(warp);
+    }
+
+    fn product(&mut self, warp: &mut Warp, reads: &[ProductRead]) {
+        self.0.product(warp, reads);
+        self.1.product(warp, reads);
+    }
+
+    fn products_done(&mut self, warp: &mut Warp, complete: u32) {
+        self.0.products_done(warp, complete);
+        self.1.products_done(warp, complete);
     }
 
     fn enter(&mut self, warp: &Warp, mask: u32, start: u32, len: u32) {

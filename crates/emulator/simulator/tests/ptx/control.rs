@@ -170,3 +170,22 @@ fn lanes_may_exit_inside_a_function() {
     let wanted: Vec<u32> = (0..400).map(|k| if k % 2 == 1 { 1 } else { k + 2 }).collect();
     assert_eq!(outcome::<u32>(shape(10, 40), 400, leave, &body), wanted);
 }
+
+#[test]
+fn labels_belong_to_their_braces() {
+    // As inline assembly that was inlined twice, in a loop whose label has the same name.
+    let count = |to: u32| {
+        format!(
+            "{{\n.reg .pred p;\nAGAIN:\nadd.u32 %r9, %r9, 1;\n{{\nsetp.lt.u32 p, %r9, {to};\n@p bra AGAIN;\n}}\n\
+             bra DONE;\nDONE:\n}}\n"
+        )
+    };
+    let body = format!(
+        "mov.u32 %r9, 0;\nmov.u32 %r10, 0;\nAGAIN:\n{}{}add.u32 %r10, %r10, 1;\nsetp.lt.u32 %p1, %r10, 3;\n@%p1 bra AGAIN;\n\
+         mad.lo.u32 %r9, %r10, 1000, %r9;\nst.global.u32 [%rd0], %r9;",
+        count(5),
+        count(9)
+    );
+    // Later rounds pass both loops once.
+    assert_eq!(outcome::<u32>(shape(1, 1), 1, "", &body), [3000 + 9 + 4]);
+}

@@ -1,4 +1,4 @@
-//! `mma.sync` and `ldmatrix`: products of small integers, which are exact in every format.
+//! `mma.sync`, `ldmatrix` and `stmatrix`: products of small integers, which are exact in every format.
 
 use crate::half::{BF16, F16};
 use crate::kernel::{Device, module, shape};
@@ -182,6 +182,56 @@ fn matrices_are_loaded() {
                     found[l * count + m],
                     element(0) | element(1) << 16,
                     "x{count} lane {l} matrix {m}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn matrices_are_stored() {
+    for (count, trans) in [(1usize, false), (2, false), (4, false), (1, true), (2, true), (4, true)] {
+        let device = Device::new();
+        let output = device.upload(&vec![0u32; 32 * 4]);
+        // Lane l holds 64 * matrix + 2 * l and the number after it; row n of all matrices goes to n * 16 bytes, in reverse order
+        // of the lanes.
+        let names: Vec<String> = (0..count).map(|n| format!("%r{}", 20 + n)).collect();
+        let values: String = (0..count)
+            .map(|m| {
+                format!(
+                    "mad.lo.u32 %r{}, %r0, 0x20002, {};\n",
+                    20 + m,
+                    (64 * m) | (64 * m + 1) << 16
+                )
+            })
+            .collect();
+        let body = format!(
+            ".shared .align 16 .b8 s[512];\nmov.u32 %r3, s;\nshl.b32 %r4, %r0, 4;\nadd.u32 %r4, %r4, %r3;\n\
+             st.shared.v4.u32 [%r4], {{0, 0, 0, 0}};\nbar.warp.sync -1;\nsub.u32 %r6, 31, %r0;\nshl.b32 %r6, %r6, 4;\n\
+             add.u32 %r6, %r6, %r3;\n{values}\
+             stmatrix.sync.aligned.m8n8.x{count}{}.shared.b16 [%r6], {{{}}};\nbar.warp.sync -1;\n\
+             ld.shared.v4.u32 {{%r30, %r31, %r32, %r33}}, [%r4];\nshl.b32 %r5, %r0, 4;\ncvt.u64.u32 %rd3, %r5;\n\
+             add.u64 %rd3, %rd3, %rd0;\nst.global.v4.u32 [%rd3], {{%r30, %r31, %r32, %r33}};\n",
+            if trans { ".trans" } else { "" },
+            names.join(", "),
+        );
+        device
+            .launch(&module(1, "", &body), shape(1, 32), &[output.base], true)
+            .expect("no fault");
+        let found: Vec<u16> = device.read(&output);
+        for row in 0..32 {
+            for col in 0..8 {
+                let at = 31 - row;
+                let (m, i, j) = if trans {
+                    (at / 8, col, at % 8)
+                } else {
+                    (at / 8, at % 8, col)
+                };
+                let wanted = if m < count { 64 * m + 8 * i + j } else { 0 };
+                assert_eq!(
+                    usize::from(found[8 * row + col]),
+                    wanted,
+                    "x{count} row {row} column {col}"
                 );
             }
         }
