@@ -23,6 +23,8 @@ pub enum FaultKind {
     Race,
     /// A read of memory that nothing wrote.
     Uninitialised,
+    /// A register is read that an asynchronous product still writes, or a product reads registers before a fence.
+    Asynchronous,
     /// No block ended for as long as the watchdog allows (CUDA 702).
     Timeout,
     /// An instruction, or a form of one, that the emulator does not have.

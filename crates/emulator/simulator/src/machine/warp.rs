@@ -10,6 +10,8 @@ use kiln_ptx::Place;
 use super::access::{Access, Pattern};
 use super::copies::Copies;
 use super::flow::{CallSite, Frame, FrameState, Group, Kind};
+use super::mbarriers::Mbarriers;
+use super::products::Products;
 use super::slot::{LaunchConstant, Line, Slot};
 use crate::memory::Snapshot;
 use crate::{Fault, FaultKind, System};
@@ -80,6 +82,8 @@ pub(crate) struct Code {
     /// Rows (offset, bytes of a lane) to be filled at launch.
     pub(crate) launch_constants: Vec<(u32, u32, LaunchConstant)>,
     pub(crate) static_shared: u32,
+    /// The alignment of dynamic shared memory in bytes: what its declarations ask for.
+    pub(crate) dynamic_align: u32,
     /// True if it calls `malloc` or `free`.
     pub(crate) heap: bool,
     /// The smallest access to shared and to global memory, in bytes, and at most 4; 0 when there is none.
@@ -158,11 +162,30 @@ pub(crate) trait Observer: Send {
     /// The lanes of `mask` run a shuffle, a vote or another warp-wide instruction together.
     fn together(&mut self, warp: &mut Warp, member: u32, mask: u32);
 
-    /// The waiting lane's `cp.async` into shared memory at this offset is complete.
-    fn async_done(&mut self, warp: &mut Warp, lane: usize, shared: u64, size: u32);
+    /// A lane begins to write shared memory by a `cp.async.bulk`, whose reads [`Observer::copied`] has told.
+    fn bulk_issued(&mut self, _warp: &mut Warp, _lane: usize, _shared: u32, _size: u32) {}
+
+    /// A thread's `cp.async`, or `cp.async.bulk`, into shared memory at this offset is complete.
+    fn async_done(&mut self, thread: u32, shared: u64, size: u32, bulk: bool);
+
+    /// Copies of a thread have arrived at an mbarrier.
+    fn async_arrived(&mut self, _thread: u32) {}
+
+    /// Lanes of a warp have seen the end of a phase of an mbarrier.
+    fn phase_passed(&mut self, _warp: &mut Warp) {}
 
     /// A fence (`membar`, `fence`) of the active lanes.
     fn fence(&mut self, warp: &mut Warp);
+
+    /// A fence of the active lanes between their own accesses and asynchronous ones (`fence.proxy.async`).
+    fn proxy_fence(&mut self, _warp: &mut Warp) {}
+
+    /// A product of the warpgroup that `warp` is the first of reads shared memory until the wait for the open group of its
+    /// products.
+    fn product(&mut self, _warp: &mut Warp, _reads: &[ProductRead]) {}
+
+    /// The warp has waited for all of its products in the groups before this one.
+    fn products_done(&mut self, _warp: &mut Warp, _complete: u32) {}
 
     /// The lanes of `mask` enter a function whose local memory is `len` bytes from `start` on.
     fn enter(&mut self, warp: &Warp, mask: u32, start: u32, len: u32);
@@ -172,6 +195,15 @@ pub(crate) trait Observer: Send {
 
     /// All threads of the block have exited, or a fault stopped them.
     fn end(&mut self);
+}
+
+/// 16 bytes of shared memory that a product of a warpgroup reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProductRead {
+    /// Their offset in the block's shared memory.
+    pub(crate) offset: u32,
+    /// A bit for each warp of the four that uses them.
+    pub(crate) warps: u32,
 }
 
 /// The number of address ranges that a warp remembers: instructions that alternate between arrays each find theirs.
@@ -218,6 +250,11 @@ pub(crate) struct Warp {
     /// The start and the length of the ranges that instructions accessed last, by their pcs.
     pub(crate) recent: [(u64, u64); RECENT],
     pub(crate) copies: Copies,
+    pub(crate) products: Products,
+    /// The barriers in the block's shared memory.
+    pub(crate) mbarriers: *mut Mbarriers,
+    /// The number of events at barriers when it looked at them last.
+    pub(crate) heard: u64,
     pub(crate) fault: Option<Box<Fault>>,
     /// The observer of the block, where there is one.
     pub(crate) observer: Option<ptr::NonNull<dyn Observer>>,
@@ -256,6 +293,9 @@ impl Warp {
             pattern: Pattern::Scattered,
             recent: [(0, 0); RECENT],
             copies: Copies::default(),
+            products: Products::default(),
+            mbarriers: ptr::null_mut(),
+            heard: 0,
             fault: None,
             observer: None,
         }

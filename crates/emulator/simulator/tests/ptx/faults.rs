@@ -171,7 +171,7 @@ fn traps_and_runaway_stacks() {
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     for body in [
-        "wgmma.fence.sync.aligned;",
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%r1, %r2, %r3, %r4}, %rd1, %rd2, 1;",
         "add.u128 %r3, %r3, %r3;",
         "add.rn.s32 %r3, %r3, %r3, %r3;",
         "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r3}, {%r3}, {%r3}, {%r3};",
