@@ -5,7 +5,7 @@
 //! rest of Kiln. Each file opens with its formulas, layouts, contract and launch geometry.
 //!
 //! `KILN_CUDA_ARCHS` (default `80,90`) names the architectures; PTX of the first is always there, and `ptx` alone leaves
-//! the machine code out.
+//! the machine code out. Images whose names end in `_sm90a` use instructions of compute capability 9.0 and load there alone.
 
 /// A compiled `.cu` file: a fatbin for `cuModuleLoadData`.
 #[derive(Debug)]

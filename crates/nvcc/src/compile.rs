@@ -27,16 +27,13 @@ pub(crate) fn all(
     strict: bool,
 ) -> Result<Vec<Image>, String> {
     println!("cargo::rerun-if-env-changed=KILN_CUDA_ARCHS");
-    let mut flags = flags(
-        &std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()),
-        strict,
-    )?;
+    let archs = std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string());
+    let archs = Architectures::read(&archs)?;
     // Release images are compressed, to a tenth by zstd; others are not, since they are quicker to build and to load.
     let packed = std::env::var("PROFILE").is_ok_and(|p| p == "release") && release(&nvcc.version) >= (12, 8);
-    flags.push(if packed { "--compress-mode=size" } else { "-no-compress" }.to_string());
     let build = Build {
         nvcc,
-        flags: &flags,
+        archs: &archs,
         packed,
         strict,
         folders: include,
@@ -76,38 +73,59 @@ pub(crate) fn all(
         .collect())
 }
 
-/// Machine code for each architecture (`80`, `90`, …) and PTX of the first, which later cards compile for themselves.
-/// `ptx` alone leaves the machine code out.
-fn flags(archs: &str, strict: bool) -> Result<Vec<String>, String> {
-    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo", "-Xptxas", "-v"]
-        .map(String::from)
-        .to_vec();
-    if strict {
-        flags.extend(["-Werror", "all-warnings", "-Xptxas", "-warn-spills"].map(String::from));
-    }
-    let named: Vec<&str> = archs.split(',').map(str::trim).filter(|a| !a.is_empty()).collect();
-    let (mut lowest, valid) = ("80", |a: &str| {
-        a.len() >= 2 && a.starts_with(|c: char| c.is_ascii_digit())
-    });
-    if named != ["ptx"] {
-        if named.is_empty() || !named.iter().all(|a| valid(a)) {
+/// What images hold: machine code for these architectures (`80`, `90`, …), none if that is left out, and PTX of the lowest, which later
+/// cards compile for themselves.
+#[derive(Debug, PartialEq)]
+struct Architectures {
+    code: Vec<String>,
+    ptx: String,
+}
+
+impl Architectures {
+    /// Those of a list, the first of which has PTX, or of `ptx`: that alone.
+    fn read(archs: &str) -> Result<Self, String> {
+        let named: Vec<&str> = archs.split(',').map(str::trim).filter(|a| !a.is_empty()).collect();
+        let valid = |a: &&str| a.len() >= 2 && a.starts_with(|c: char| c.is_ascii_digit());
+        if named == ["ptx"] {
+            let (code, ptx) = (Vec::new(), "80".to_string());
+            return Ok(Self { code, ptx });
+        }
+        if named.is_empty() || !named.iter().all(valid) {
             return Err(format!(
                 "KILN_CUDA_ARCHS={archs}: expected numbers such as 80,90, or ptx"
             ));
         }
-        lowest = named[0];
-        for arch in &named {
-            flags.push(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
-        }
+        let code: Vec<String> = named.iter().map(|a| a.to_string()).collect();
+        Ok(Self {
+            ptx: code[0].clone(),
+            code,
+        })
     }
-    flags.push(format!("-gencode=arch=compute_{lowest},code=compute_{lowest}"));
-    Ok(flags)
+
+    /// The flags for a source. One whose name ends in `_sm90a`, or in another architecture with a letter, uses instructions which that one
+    /// alone has: its image is for it alone.
+    fn flags(&self, source: &str) -> Vec<String> {
+        let own = source.rsplit_once("_sm").map(|(_, arch)| arch);
+        let is_arch = |a: &&str| {
+            a.strip_suffix('a')
+                .is_some_and(|n| n.len() >= 2 && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let own = own.filter(is_arch).map(str::to_string);
+        let (code, ptx) = match &own {
+            Some(arch) if self.code.is_empty() => (&[][..], arch),
+            Some(arch) => (std::slice::from_ref(arch), arch),
+            None => (&self.code[..], &self.ptx),
+        };
+        let code = code.iter().map(|a| format!("-gencode=arch=compute_{a},code=sm_{a}"));
+        code.chain([format!("-gencode=arch=compute_{ptx},code=compute_{ptx}")])
+            .collect()
+    }
 }
 
 /// The settings for compiling sources, and the folders of images.
 struct Build<'b> {
     nvcc: &'b Nvcc,
-    flags: &'b [String],
+    archs: &'b Architectures,
     /// True if images are compressed; their PTX is then kept beside them.
     packed: bool,
     strict: bool,
@@ -152,10 +170,29 @@ impl Build<'_> {
         Ok(())
     }
 
+    fn flags(&self, source: &Path) -> Vec<String> {
+        let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo", "-Xptxas", "-v"]
+            .map(String::from)
+            .to_vec();
+        if self.strict {
+            flags.extend(["-Werror", "all-warnings", "-Xptxas", "-warn-spills"].map(String::from));
+        }
+        flags.extend(self.archs.flags(&stem(source)));
+        flags.push(
+            if self.packed {
+                "--compress-mode=size"
+            } else {
+                "-no-compress"
+            }
+            .to_string(),
+        );
+        flags
+    }
+
     /// A hash of all that an image depends on, wherever it is built.
     fn key(&self, source: &Path) -> Result<String, String> {
         let mut hasher = DefaultHasher::new();
-        (&self.nvcc.version, self.flags).hash(&mut hasher);
+        (&self.nvcc.version, self.flags(source)).hash(&mut hasher);
         let mut files = vec![source.to_path_buf()];
         let mut next = 0;
         while let Some(path) = files.get(next).cloned() {
@@ -184,7 +221,7 @@ impl Build<'_> {
         };
         let steps = out.join(stem(source) + ".steps");
         let mut command = Command::new(nvcc);
-        command.current_dir(folder).args(self.flags);
+        command.current_dir(folder).args(self.flags(source));
         for include in self.folders {
             command.arg(format!("-I{}", include.display()));
         }
@@ -276,7 +313,24 @@ fn fatbin(source: &Path, out: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::is_slow;
+    use super::{Architectures, is_slow};
+
+    #[test]
+    fn images_are_for_the_architectures_that_are_named_or_for_that_of_their_source() {
+        let flags = |archs: &str, source: &str| Architectures::read(archs).map(|a| a.flags(source).join(" "));
+        let code = |a: &str| format!("-gencode=arch=compute_{a},code=sm_{a}");
+        let ptx = |a: &str| format!("-gencode=arch=compute_{a},code=compute_{a}");
+        let both = format!("{} {} {}", code("80"), code("90"), ptx("80"));
+        assert_eq!(flags("80, 90", "softmax"), Ok(both));
+        assert_eq!(flags("ptx", "softmax"), Ok(ptx("80")));
+        assert_eq!(
+            flags("80", "matmul_sm90a"),
+            Ok(format!("{} {}", code("90a"), ptx("90a")))
+        );
+        assert_eq!(flags("ptx", "matmul_sm90a"), Ok(ptx("90a")));
+        assert_eq!(flags("86", "matmul_small"), Ok(format!("{} {}", code("86"), ptx("86"))));
+        assert!(flags("", "softmax").is_err() && flags("80,x", "softmax").is_err());
+    }
 
     #[test]
     fn a_spilled_register_is_seen_and_none_is_not() {
