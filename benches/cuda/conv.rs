@@ -77,7 +77,7 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) 
         cuda.conv_weight_grad(&p, &g, &x, &mut dw)
     })?;
     for variant in Algorithm::ALL {
-        let wanted = |pass| variant.fits(pass, &p, dtype) && measured(variant, dtype, cuda.options().tf32);
+        let wanted = |pass| cuda.conv_fits(variant, pass, &p, dtype) && measured(variant, dtype, cuda.options().tf32);
         if wanted(Pass::Forward) {
             bench.measure(cuda, &id("conv-forward"), variant.name(), cost, || {
                 cuda.conv_with(variant, &p, &x, &w, None, &mut y)
@@ -125,17 +125,17 @@ fn depthwise(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize
         cuda.conv_weight_grad(&p, &g, &x, &mut dw)
     })?;
     for variant in [Algorithm::Naive, Algorithm::Depthwise] {
-        if variant.fits(Pass::Forward, &p, dtype) {
+        if cuda.conv_fits(variant, Pass::Forward, &p, dtype) {
             bench.measure(cuda, &forward, variant.name(), cost, || {
                 cuda.conv_with(variant, &p, &x, &w, None, &mut y)
             })?;
         }
-        if variant.fits(Pass::DataGrad, &p, dtype) {
+        if cuda.conv_fits(variant, Pass::DataGrad, &p, dtype) {
             bench.measure(cuda, &data, variant.name(), cost, || {
                 cuda.conv_data_grad_with(variant, &p, &g, &w, &mut dx)
             })?;
         }
-        if variant.fits(Pass::WeightGrad, &p, dtype) {
+        if cuda.conv_fits(variant, Pass::WeightGrad, &p, dtype) {
             bench.measure(cuda, &weight, variant.name(), cost, || {
                 cuda.conv_weight_grad_with(variant, &p, &g, &x, &mut dw)
             })?;

@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
             let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
             let mut c = cuda.alloc(dtype, shape.size())?;
             bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
-            for algorithm in variants(name, cost.flops).filter(|a| a.fits(&p, dtype)) {
+            for algorithm in variants(name, cost.flops).filter(|&a| cuda.matmul_fits(a, &p, dtype)) {
                 let plan = Plan::new(algorithm);
                 bench.measure(cuda, &id, algorithm.name(), cost, || {
                     cuda.matmul_with(plan, &p, &a, &b, None, &mut c)

@@ -147,9 +147,14 @@ struct FourMoments {
 };
 template <int COLUMNS, int SHARES> constexpr int MOMENT_BYTES = 3 * SHARES * COLUMNS * 4;
 
+// True in the threads, as many as the tile has columns, of which each has the sums of a column in the end.
+template <typename Tile> __device__ __forceinline__ bool has_column() {
+    return Tile::THREADS == Tile::COLUMNS || threadIdx.x < Tile::COLUMNS;
+}
+
 template <typename Tile> struct ChannelMoments {
     static constexpr int SHARES = Tile::THREADS / (Tile::COLUMNS / 4), BYTES = MOMENT_BYTES<Tile::COLUMNS, SHARES>;
-    static_assert(Tile::THREADS == Tile::COLUMNS, "a thread for each column");
+    static_assert(Tile::THREADS % Tile::COLUMNS == 0, "a thread for each column");
     static_assert(BYTES < Tile::BYTES, "a set of every thread fits");
 
     FourMoments of_thread;

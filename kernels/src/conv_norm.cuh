@@ -264,7 +264,7 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
     using Out = Drain<Tile>;
     // AHEAD: rows whose loads are under way together.
     constexpr int SHARES = Out::APART, AHEAD = sizeof(T) == 2 ? 4 : 2;
-    static_assert(Tile::THREADS == Tile::COLUMNS && Out::EACH % AHEAD == 0, "a thread for each column");
+    static_assert(Tile::THREADS % Tile::COLUMNS == 0 && Out::EACH % AHEAD == 0, "a thread for each column");
     static_assert(NORM_BYTES<Tile::COLUMNS, SHARES> < EPILOGUE<Tile>, "a set of every thread fits");
     const Out drain(memory);
     const u32 c = columns + Out::column();
@@ -300,5 +300,5 @@ __device__ __forceinline__ void norm_sums(const ConvParams &p, const NormRead<T>
     bool &last = *reinterpret_cast<bool *>(memory + NORM_BYTES<Tile::COLUMNS, SHARES>);
     const float2 of_block = four.template of_block<Tile::COLUMNS, SHARES>(drain.stage);
     const u32 of = columns + threadIdx.x;
-    join_norm_sums(p, norm, tile, group, (u64)group * per + of, of < per, of_block, partial, last);
+    join_norm_sums(p, norm, tile, group, (u64)group * per + of, has_column<Tile>() && of < per, of_block, partial, last);
 }

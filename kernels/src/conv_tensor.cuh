@@ -14,14 +14,13 @@
 #include "conv_tiled.cuh"
 
 template <typename T> constexpr int CHUNK = LANES<T>;
-template <typename T> constexpr int STEP = 4 * CHUNK<T>; // inner elements of a stage
 
 // Most taps of a window in one dimension (kiln_cuda's `TENSOR_TAPS`): those inside of the image are bits of a word.
 constexpr int MOST_TAPS = 9;
 
-// Where the inner elements of a stage come from: a tap of the window, and from which of its channels on. It moves with
-// the stages.
-template <typename T, bool DATA> struct Taps {
+// Where the inner elements of a stage come from, of which there are STEP: a tap of the window, and from which of its channels on. It moves
+// with the stages.
+template <typename T, bool DATA, int STEP> struct Taps {
     Inner k;
     u32 bits;   // one for each dimension's tap
     bool whole; // else there are 8 bytes of a chunk
@@ -36,8 +35,8 @@ template <typename T, bool DATA> struct Taps {
     }
     // True if the tap is another one now.
     __device__ __forceinline__ bool advance(const Gather<DATA> &g) {
-        k.c += STEP<T>;
-        offset += STEP<T> * sizeof(T);
+        k.c += STEP;
+        offset += STEP * sizeof(T);
         if (k.c < (int)g.per) return false;
         k.advance(g, 0);
         read(g);
@@ -51,7 +50,7 @@ template <typename T, bool DATA, bool HALF, typename Tile> struct TensorRows {
     const Gather<DATA> &g;
     u64 source[Layout::COPIES]; // address that tap 0 reads, which may lie outside
     u32 inside[Layout::COPIES]; // a bit for each tap of each dimension
-    Taps<T, DATA> taps;
+    Taps<T, DATA, Layout::DEPTH> taps;
 
     __device__ __forceinline__ TensorRows(const Gather<DATA> &g, const T *__restrict__ source, u64 first)
         : g(g), taps(g, Layout::chunk()) {
@@ -84,7 +83,7 @@ template <typename T, bool DATA, bool HALF, typename Tile> struct TensorRows {
     }
 };
 
-// Right operand of the data gradient: columns are input channels, and a stage is STEP output channels of one tap.
+// Right operand of the data gradient: columns are input channels, and a stage is output channels of one tap.
 template <typename T, typename Tile> struct TensorInputs {
     using Layout = OperandTile<T, false, true, Tile>;
     const ConvParams &p;
@@ -98,7 +97,7 @@ template <typename T, typename Tile> struct TensorInputs {
                                             u32 first)
         : p(p), g(g), line((u64)taps_of(p) * group_in(p)), k(g, 0) {
         u32 c = first + Layout::chunk() * CHUNK<T>;
-        there = c < group_in(p) ? STEP<T> : 0;
+        there = c < group_in(p) ? Layout::DEPTH : 0;
         this->w = w + ((u64)g.group * g.per + Layout::row(0)) * line + c;
         read();
     }
@@ -109,7 +108,7 @@ template <typename T, typename Tile> struct TensorInputs {
             cp_async<16>(stage + Layout::place(i), from, i * Layout::APART < there ? 16 : 0);
             from += Layout::APART * line;
         }
-        k.c += STEP<T>;
+        k.c += Layout::DEPTH;
         if (k.c >= (int)g.per) {
             k.advance(g, 0);
             read();
@@ -204,8 +203,22 @@ __device__ __forceinline__ void gathered_product(A &a, B &b, i64 depth, unsigned
     __syncthreads();
 }
 
+// What all threads of a block have alike. Warp groups have it in shared memory, where their products leave a place for it: its registers are
+// those of sums.
+template <typename Tile, typename G> __device__ __forceinline__ const G &kept_by(const G &g, unsigned char *memory) {
+    if constexpr (Tile::WARPGROUPS) {
+        static_assert(sizeof(G) <= Tile::SPARE, "a place for it");
+        G *to = reinterpret_cast<G *>(memory + Tile::SPARE_AT);
+        if (threadIdx.x == 0) *to = g;
+        __syncthreads();
+        return *to;
+    } else {
+        return g;
+    }
+}
+
 // Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx). The result's channels
-// per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of STEP. MOMENTS: the forward op
+// per group are even. WHOLE: in the data gradient, the source's channels per group are a multiple of a stage's. MOMENTS: the forward op
 // also writes the moments of the result's channels, by way of `partial` (conv_moments.cuh). NORM: the data gradient ends as `norm`, the norm
 // that made x, wants it, and AGAIN writes its result (conv_norm.cuh).
 template <typename T, bool DATA, bool WHOLE, typename Tile, bool MOMENTS = false, bool NORM = false, bool AGAIN = false>
@@ -213,7 +226,8 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
                                                 const T *__restrict__ w, const T *__restrict__ bias,
                                                 T *__restrict__ result, unsigned char *memory, float *partial = nullptr,
                                                 float *moments = nullptr, const NormRead<T> &norm = {}) {
-    Gather<DATA> g(p, blockIdx.z);
+    const Gather<DATA> of_block(p, blockIdx.z);
+    const Gather<DATA> &g = kept_by<Tile>(of_block, memory);
     TileNumber tile = tile_number();
     u64 first = (u64)tile.row * Tile::ROWS;
     const bool some = first < g.rows; // classes of remainders differ in size
@@ -232,7 +246,7 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
             }
         } else {
             TensorRows<T, DATA, false, Tile> a(g, source, first);
-            if (WHOLE || g.per % STEP<T> == 0) {
+            if (WHOLE || g.per % TensorInputs<T, Tile>::Layout::DEPTH == 0) {
                 TensorInputs<T, Tile> b(p, g, w, columns);
                 gathered_product<T, Tile>(a, b, g.depth, memory, sums);
             } else {
@@ -282,7 +296,7 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
         });
     if constexpr (MOMENTS) {
         const u32 c = columns + threadIdx.x;
-        of_channels.put(tile, g.rows, channels, (u64)g.group * per + c, c < per, partial, moments, memory);
+        of_channels.put(tile, g.rows, channels, (u64)g.group * per + c, has_column<Tile>() && c < per, partial, moments, memory);
     }
 }
 
@@ -319,8 +333,8 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // one rounding.
 //
 // Contract: channels per group are multiples of 8 (of 4 in tf32), in and out; the forward op needs that of the input
-// only, and even output channels per group; the data gradient with WHOLE wants output channels per group in multiples of 32
-// (16 in tf32). A window has at most MOST_TAPS taps in each dimension. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of its split s
+// only, and even output channels per group; the data gradient with WHOLE wants output channels per group in multiples of a
+// stage's, 32 (16 in tf32). A window has at most MOST_TAPS taps in each dimension. The bounds of conv_gather.cuh hold. The weight gradient writes the sum of its split s
 // to parts[s·|dw|], in f32; the last `sharers` blocks of each tile add them in order (conv_parts.cuh), or conv_sum_parts if that is 0.
 // Of channels and taps that were padded dw has those that are `kept`.
 //
@@ -334,58 +348,59 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
 // x ⌈rows / R⌉, y ⌈columns / C⌉, z groups, times stride³ classes for the data gradient with the rows of the largest.
 // Weight gradient: x ⌈taps·C/groups / C⌉, y ⌈O/groups / R⌉, z groups·splits. The largest tile has TensorTile128x256::BYTES of dynamic
 // shared memory.
-#define STATIC_MEMORY(tile) __shared__ __align__(1024) unsigned char memory[TensorTile##tile::BYTES]
-#define DYNAMIC_MEMORY(tile) extern __shared__ __align__(1024) unsigned char memory[]
-#define CONV_TENSOR(tile, suffix, T, WHOLE, blocks, DECLARE)                                                           \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,                  \
+#define STATIC_MEMORY(SHAPE) __shared__ __align__(1024) unsigned char memory[SHAPE::BYTES]
+#define DYNAMIC_MEMORY(SHAPE) extern __shared__ __align__(1024) unsigned char memory[]
+// SHAPE is the tile's type.
+#define CONV_TENSOR(family, tile, suffix, SHAPE, T, WHOLE, blocks, DECLARE)                                            \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,              \
                                       const T *__restrict__ bias, T *__restrict__ y) {                                 \
-        DECLARE(tile);                                                                                                 \
-        tensor_gathered<T, false, WHOLE, TensorTile##tile>(p, x, w, bias, y, memory);                                  \
+        DECLARE(SHAPE);                                                                                                \
+        tensor_gathered<T, false, WHOLE, SHAPE>(p, x, w, bias, y, memory);                                             \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_moments_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,          \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_moments_##tile##_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,      \
                                               T *__restrict__ y, float *partial, float *moments) {                     \
-        DECLARE(tile);                                                                                                 \
-        tensor_gathered<T, false, WHOLE, TensorTile##tile, true>(p, x, w, nullptr, y, memory, partial, moments);       \
+        DECLARE(SHAPE);                                                                                                \
+        tensor_gathered<T, false, WHOLE, SHAPE, true>(p, x, w, nullptr, y, memory, partial, moments);                  \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_data_grad_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,        \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_data_grad_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ w,    \
                                                 T *__restrict__ dx) {                                                  \
-        DECLARE(tile);                                                                                                 \
-        tensor_gathered<T, true, WHOLE, TensorTile##tile>(p, g, w, nullptr, dx, memory);                               \
+        DECLARE(SHAPE);                                                                                                \
+        tensor_gathered<T, true, WHOLE, SHAPE>(p, g, w, nullptr, dx, memory);                                          \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_norm_data_grad_##tile##_##suffix(                                                                  \
-            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x, \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_norm_data_grad_##tile##_##suffix(                                                              \
+            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x,\
             const T *__restrict__ more, const T *__restrict__ y, const float *__restrict__ mean,                       \
             const float *__restrict__ rstd, const T *__restrict__ scale, const T *__restrict__ shift, u32 wide,        \
             float *partial, float *dscale, float *dshift) {                                                            \
-        DECLARE(tile);                                                                                                 \
+        DECLARE(SHAPE);                                                                                                \
         const NormRead<T> norm = {x, more, y, mean, rstd, scale, shift, wide, dscale, dshift, nullptr};                \
-        tensor_gathered<T, true, WHOLE, TensorTile##tile, false, true>(p, g, w, nullptr, d, memory, partial, nullptr,  \
+        tensor_gathered<T, true, WHOLE, SHAPE, false, true>(p, g, w, nullptr, d, memory, partial, nullptr,             \
                                                                        norm);                                          \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_norm_again_data_grad_##tile##_##suffix(                                                            \
-            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x, \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_norm_again_data_grad_##tile##_##suffix(                                                        \
+            ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ d, const T *__restrict__ x,\
             const T *__restrict__ more, T *__restrict__ y, const float *__restrict__ mean,                             \
             const float *__restrict__ rstd, const T *__restrict__ scale, const T *__restrict__ shift, u32 wide,        \
             float *partial, float *dscale, float *dshift) {                                                            \
-        DECLARE(tile);                                                                                                 \
+        DECLARE(SHAPE);                                                                                                \
         const NormRead<T> norm = {x, more, nullptr, mean, rstd, scale, shift, wide, dscale, dshift, y};                \
-        tensor_gathered<T, true, WHOLE, TensorTile##tile, false, true, true>(p, g, w, nullptr, d, memory, partial,     \
+        tensor_gathered<T, true, WHOLE, SHAPE, false, true, true>(p, g, w, nullptr, d, memory, partial,                \
                                                                              nullptr, norm);                           \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(TensorTile##tile::THREADS, blocks)                                    \
-        conv_tensor_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x,     \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        conv_##family##_weight_parts_##tile##_##suffix(ConvParams p, const T *__restrict__ g, const T *__restrict__ x, \
                                                    f32 *__restrict__ parts, u32 splits, T *__restrict__ dw,            \
                                                    u32 sharers, Kept kept) {                                           \
-        DECLARE(tile);                                                                                                 \
-        tensor_weight_parts<T, TensorTile##tile>(p, g, x, parts, splits, dw, sharers, kept, memory);                   \
+        DECLARE(SHAPE);                                                                                                \
+        tensor_weight_parts<T, SHAPE>(p, g, x, parts, splits, dw, sharers, kept, memory);                              \
     }
 #define CONV_TENSORS(suffix, T)                                                                                        \
-    CONV_TENSOR(128x256, suffix, T, true, 1, DYNAMIC_MEMORY)                                                           \
-    CONV_TENSOR(128x128, suffix, T, true, 2, STATIC_MEMORY)                                                            \
-    CONV_TENSOR(128x64, suffix, T, true, 4, STATIC_MEMORY)                                                             \
-    CONV_TENSOR(64x64, suffix, T, false, 6, STATIC_MEMORY)
+    CONV_TENSOR(tensor, 128x256, suffix, TensorTile128x256, T, true, 1, DYNAMIC_MEMORY)                                \
+    CONV_TENSOR(tensor, 128x128, suffix, TensorTile128x128, T, true, 2, STATIC_MEMORY)                                 \
+    CONV_TENSOR(tensor, 128x64, suffix, TensorTile128x64, T, true, 4, STATIC_MEMORY)                                   \
+    CONV_TENSOR(tensor, 64x64, suffix, TensorTile64x64, T, false, 6, STATIC_MEMORY)

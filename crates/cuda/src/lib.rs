@@ -30,3 +30,4 @@ pub use kiln_device::Geometry;
 pub use ops::{attention, conv, matmul, norm, reduce, residual, softmax};
 pub use own::KernelArg;
 pub use runtime::{Cuda, CudaGraph, Options};
+pub use tensor_tile::Multiprocessors;

@@ -3,6 +3,7 @@
 use crate::buffer::CudaBuffer;
 use crate::error::from_device;
 use crate::fault::Fault;
+use crate::tensor_tile::Multiprocessors;
 use crate::transfer::Transfers;
 use kiln_core::ops::Op;
 use kiln_core::{DType, Error, MemoryStats, Observer, Result, Runtime, checks};
@@ -136,6 +137,15 @@ impl Cuda {
     /// Multiprocessors of the device, by which grids are sized.
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.0.context.info().multiprocessors
+    }
+
+    /// The multiprocessors of the device, by which kernels are chosen.
+    pub(crate) fn processors(&self) -> Multiprocessors {
+        let info = self.0.context.info();
+        Multiprocessors {
+            count: u64::from(info.multiprocessors),
+            warpgroups: info.compute_capability == (9, 0),
+        }
     }
 
     pub(crate) fn device_name(&self) -> String {

@@ -19,6 +19,7 @@
 
 // DOWN × ACROSS warps of HEIGHT × WIDTH results each.
 template <int DOWN_, int ACROSS_, int HEIGHT_, int WIDTH_, int STAGES_ = 3> struct TensorTile {
+    static constexpr bool WARPGROUPS = false; // their products are those of warps (warpgroup_tile.cuh)
     static constexpr int DOWN = DOWN_, ACROSS = ACROSS_, THREADS = DOWN * ACROSS * 32;
     static constexpr int HEIGHT = HEIGHT_, WIDTH = WIDTH_, MS = HEIGHT / 16, NS = WIDTH / 16; // of a warp; its fragments
     static constexpr int ROWS = DOWN * HEIGHT, COLUMNS = ACROSS * WIDTH;
@@ -155,15 +156,13 @@ template <> constexpr u32 ONES<f16> = 0x3c003c00;
 // The sums along k of a warp's rows of A: fragments of A·1, every column of which has them.
 template <typename Tile> using RowSums = float[Tile::MS][4];
 
-// sums += A·B over `left` elements along k; with ROWS, also rows += A·1. `copy(stage, count)` queues this thread's chunks of the next stage, of which
-// `count` elements along k exist: A's from that address on, B's from A::BYTES after it. `memory` is Tile::BYTES of shared
-// memory, from a multiple of 1024 on; after one more __syncthreads() it is free again.
+// tensor_product of TensorTile.
 //
 // A tile of four stages is alone on its multiprocessor, where no other block has work while this one waits: fragments are then loaded a step
 // before they are multiplied, from the next stage too.
-template <typename T, typename A, typename B, typename Tile, bool ROWS = false, typename Copy>
-__device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums,
-                                               RowSums<Tile> *rows = nullptr) {
+template <typename T, typename A, typename B, typename Tile, bool ROWS, typename Copy>
+__device__ __forceinline__ void warp_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums,
+                                             RowSums<Tile> *rows) {
     constexpr int AHEAD = Tile::STAGES - 1, DEPTH = A::DEPTH;
     u32 lane_a = A::lane_offset(Tile::row()), lane_b = A::BYTES + B::lane_offset(Tile::column());
     auto queue = [&](u32 stage, i64 left) {
@@ -236,6 +235,16 @@ __device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy
             now = after(now);
         }
     }
+}
+
+// sums += A·B over `left` elements along k; with ROWS, also rows += A·1. `copy(stage, count)` queues this thread's chunks of the next stage, of which
+// `count` elements along k exist: A's from that address on, B's from A::BYTES after it. `memory` is Tile::BYTES of shared
+// memory, from a multiple of 1024 on; after one more __syncthreads() it is free again.
+template <typename T, typename A, typename B, typename Tile, bool ROWS = false, typename Copy>
+__device__ __forceinline__ void tensor_product(u32 memory, i64 left, Copy &&copy, typename Tile::Sums &sums,
+                                               RowSums<Tile> *rows = nullptr) {
+    if constexpr (Tile::WARPGROUPS) Tile::template product<T, A, B, ROWS>(memory, left, copy, sums, rows);
+    else warp_product<T, A, B, Tile, ROWS>(memory, left, copy, sums, rows);
 }
 
 // The bytes of shared memory that 16 rows of every warp take on their way out.

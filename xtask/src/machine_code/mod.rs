@@ -111,6 +111,7 @@ pub(crate) fn read(tool: &Disassembler, archs: &[u32]) -> Result<Vec<(String, Ke
     let jobs: Vec<(&str, u32)> = stems
         .iter()
         .flat_map(|stem| archs.iter().map(move |arch| (stem.as_str(), *arch)))
+        .filter(|(stem, arch)| own_arch(stem).is_none_or(|own| own == *arch))
         .collect();
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -130,6 +131,12 @@ pub(crate) fn read(tool: &Disassembler, archs: &[u32]) -> Result<Vec<(String, Ke
     }
     all.sort_by(|(_, a), (_, b)| (&a.name, a.arch).cmp(&(&b.name, b.arch)));
     Ok(all)
+}
+
+/// The one architecture that an image is for, by its name: 90 of `matmul_sm90a` (kiln-nvcc).
+fn own_arch(stem: &str) -> Option<u32> {
+    let (_, arch) = stem.rsplit_once("_sm")?;
+    arch.strip_suffix('a')?.parse().ok()
 }
 
 /// Builds the kernels as the tests do, so that nothing is built twice; the folder that their images lie in.
@@ -216,6 +223,13 @@ mod tests {
         assert!(
             matches("matmul_*_bf16", "matmul_tensor_128x128_nn_bf16") && !matches("matmul_*_bf16", "matmul_nn_f16")
         );
+    }
+
+    #[test]
+    fn an_image_for_one_architecture_says_so_in_its_name() {
+        assert_eq!(own_arch("matmul_warpgroup_bf16_sm90a"), Some(90));
+        assert_eq!(own_arch("softmax"), None);
+        assert_eq!(own_arch("matmul_small"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod launch;
 mod moments;
 mod norm;
 mod padded;
+mod tensor;
 mod winograd;
 
 pub use algorithm::{Algorithm, Pass, TensorTile, Tile};
@@ -17,6 +18,11 @@ use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvOps, ConvParams, ConvPa
 use kiln_core::{Buffer, DType, Error, Result, checks};
 
 impl Cuda {
+    /// True if `algorithm` can compute `pass` of `p` in `dtype` on this device.
+    pub fn conv_fits(&self, algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
+        algorithm.fits(pass, p, dtype, self.processors())
+    }
+
     /// [`ConvOps::conv`] by `algorithm`, for tests and benches.
     ///
     /// # Errors
@@ -120,7 +126,7 @@ impl Cuda {
     }
 
     fn fitting(&self, op: &'static str, algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Result<()> {
-        if algorithm.fits(pass, p, dtype) {
+        if self.conv_fits(algorithm, pass, p, dtype) {
             return Ok(());
         }
         let found = format!("{algorithm:?}");
@@ -128,7 +134,7 @@ impl Cuda {
     }
 
     fn chosen(&self, pass: Pass, p: &ConvParams, dtype: DType) -> Algorithm {
-        choose(pass, p, dtype, self.options(), self.multiprocessors())
+        choose(pass, p, dtype, self.options(), self.processors())
     }
 }
 
@@ -199,6 +205,9 @@ impl ConvOps for Cuda {
             Algorithm::Tensor(TensorTile::T128x64) => "tensor cores 128×64",
             Algorithm::Tensor(TensorTile::T128x128) => "tensor cores 128×128",
             Algorithm::Tensor(TensorTile::T128x256) => "tensor cores 128×256",
+            Algorithm::Tensor(TensorTile::Warpgroup128x64) => "warp groups 128×64",
+            Algorithm::Tensor(TensorTile::Warpgroup128x128) => "warp groups 128×128",
+            Algorithm::Tensor(TensorTile::Warpgroup128x256) => "warp groups 128×256",
             Algorithm::Padded => "tensor cores, channels padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Few => "few",

@@ -1,7 +1,8 @@
 //! Matrix products: kernel variants, from a thread an element to tensor cores, and the choice between them.
 //!
 //! Every variant computes any sizes, either side transposed, batches, bias and activation, in f32, bf16 and f16; the larger
-//! tiles of tensor cores want operands whose rows are multiples of 16 bytes ([`Algorithm::fits`]).
+//! tiles of tensor cores want operands whose rows are multiples of 16 bytes, and the fastest a device of compute capability 9.0
+//! ([`Algorithm::fits`]).
 //! [`Cuda::matmul_plan`] says which variant an op takes; [`Cuda::matmul_with`] takes a given one, for benches, tests and
 //! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
@@ -23,7 +24,7 @@ use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{
     Kernel, matmul as plain, matmul_registers as registers, matmul_tensor_bf16 as bf16, matmul_tensor_f16 as f16,
-    matmul_tensor_tf32 as tf32,
+    matmul_tensor_tf32 as tf32, matmul_warpgroup_bf16_sm90a as group_bf16, matmul_warpgroup_f16_sm90a as group_f16,
 };
 
 /// The division of the work into blocks: `Cut` of kernels/src/matmul.cuh.
@@ -94,7 +95,21 @@ impl MatmulOps for Cuda {
 impl Cuda {
     /// The plan that [`matmul`](MatmulOps::matmul) and [`linear`](MatmulOps::linear) follow on this device.
     pub fn matmul_plan(&self, p: &MatmulParams, dtype: DType) -> Plan {
-        Plan::choose(p, dtype, u64::from(self.multiprocessors()), self.options().tf32)
+        Plan::choose(p, dtype, self.processors(), self.options().tf32)
+    }
+
+    /// True if `algorithm` can compute the product `p` in `dtype` on this device.
+    pub fn matmul_fits(&self, algorithm: Algorithm, p: &MatmulParams, dtype: DType) -> bool {
+        algorithm.fits(p, dtype, self.processors())
+    }
+
+    fn refuse_misfit(&self, plan: Plan, p: &MatmulParams, dtype: DType) -> Result<()> {
+        if self.matmul_fits(plan.algorithm(), p, dtype) {
+            return Ok(());
+        }
+        let expected = "a variant for this product here: tiles of tensor cores but one take rows of multiples of 16 bytes, those of warp \
+                        groups halves on devices of compute capability 9.0";
+        Err(Error::invalid("matmul", "plan", plan.algorithm().name(), expected))
     }
 
     /// `C[b] = f(op(A[b])·op(B[b]) + bias)` by `plan`, with the buffers that [`MatmulOps`] takes. The tensor-core variants
@@ -134,10 +149,7 @@ impl Cuda {
         epilogue.check(p, c)?;
         let p = &plan::fold(p);
         let dtype = c.dtype();
-        if !plan.algorithm().fits(p, dtype) {
-            let expected = "a variant that takes rows of any length: these are no multiples of 16 bytes";
-            return Err(Error::invalid("matmul", "plan", plan.algorithm().name(), expected));
-        }
+        self.refuse_misfit(plan, p, dtype)?;
         let len = c.len() as u64;
         if len == 0 {
             return Ok(());
@@ -286,7 +298,9 @@ fn kernel(algorithm: Algorithm, p: &MatmulParams, dtype: DType) -> &'static Kern
             }
         };
     }
-    use Algorithm::{Tensor64x64, Tensor64x64Any, Tensor128x64, Tensor128x128, Tensor128x256};
+    use Algorithm::{
+        Tensor64x64, Tensor64x64Any, Tensor128x64, Tensor128x128, Tensor128x256, Warpgroup128x128, Warpgroup128x256,
+    };
     #[rustfmt::skip]
     let tensor: &ByTransposition = by_transposition! {
         Tensor64x64Any, DType::BF16 => bf16, MATMUL_TENSOR_64X64_ANY_NN_BF16 MATMUL_TENSOR_64X64_ANY_NT_BF16 MATMUL_TENSOR_64X64_ANY_TN_BF16 MATMUL_TENSOR_64X64_ANY_TT_BF16;
@@ -304,6 +318,10 @@ fn kernel(algorithm: Algorithm, p: &MatmulParams, dtype: DType) -> &'static Kern
         Tensor128x256, DType::BF16 => bf16, MATMUL_TENSOR_128X256_NN_BF16 MATMUL_TENSOR_128X256_NT_BF16 MATMUL_TENSOR_128X256_TN_BF16 MATMUL_TENSOR_128X256_TT_BF16;
         Tensor128x256, DType::F16 => f16, MATMUL_TENSOR_128X256_NN_F16 MATMUL_TENSOR_128X256_NT_F16 MATMUL_TENSOR_128X256_TN_F16 MATMUL_TENSOR_128X256_TT_F16;
         Tensor128x256, _ => tf32, MATMUL_TENSOR_128X256_NN_TF32 MATMUL_TENSOR_128X256_NT_TF32 MATMUL_TENSOR_128X256_TN_TF32 MATMUL_TENSOR_128X256_TT_TF32;
+        Warpgroup128x128, DType::BF16 => group_bf16, MATMUL_WARPGROUP_128X128_NN_BF16 MATMUL_WARPGROUP_128X128_NT_BF16 MATMUL_WARPGROUP_128X128_TN_BF16 MATMUL_WARPGROUP_128X128_TT_BF16;
+        Warpgroup128x128, _ => group_f16, MATMUL_WARPGROUP_128X128_NN_F16 MATMUL_WARPGROUP_128X128_NT_F16 MATMUL_WARPGROUP_128X128_TN_F16 MATMUL_WARPGROUP_128X128_TT_F16;
+        Warpgroup128x256, DType::BF16 => group_bf16, MATMUL_WARPGROUP_128X256_NN_BF16 MATMUL_WARPGROUP_128X256_NT_BF16 MATMUL_WARPGROUP_128X256_TN_BF16 MATMUL_WARPGROUP_128X256_TT_BF16;
+        Warpgroup128x256, _ => group_f16, MATMUL_WARPGROUP_128X256_NN_F16 MATMUL_WARPGROUP_128X256_NT_F16 MATMUL_WARPGROUP_128X256_TN_F16 MATMUL_WARPGROUP_128X256_TT_F16;
     };
     tensor[usize::from(p.trans_a == 1)][usize::from(p.trans_b == 1)]
 }

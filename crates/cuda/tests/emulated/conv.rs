@@ -1,13 +1,13 @@
 //! Convolutions: every kernel variant against the f64 CPU on shapes that straddle its tiles.
 
 use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
-use crate::{cuda, full, with};
+use crate::{cuda, full, has_warp_groups, with};
 use half::{bf16, f16};
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
 use kiln_core::{DType, Error, Float, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::conv::{Algorithm, Pass, TensorTile, Tile, choose};
-use kiln_cuda::{Cuda, Options};
+use kiln_cuda::{Cuda, Multiprocessors, Options};
 use std::collections::BTreeSet;
 
 /// A convolution to try: the input `[N, D, H, W, C]`, output channels, and the window.
@@ -141,8 +141,13 @@ fn bound<T: Float>(algorithm: Algorithm, n: usize, absolute: f64, largest: f64, 
     sum + store * (want.abs() + sum) + 2f64.powi(-25)
 }
 
-/// Compares every variant that fits with the exact result; the others must say that they do not fit. Returns those that ran.
+/// Compares every variant as [`compare`] does.
 fn variants<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)> {
+    compare::<T>(cuda, shapes, &Algorithm::ALL)
+}
+
+/// Compares variants that fit with the exact result; the others must say that they do not fit. Returns those that ran.
+fn compare<T: Float>(cuda: &Cuda, shapes: &Shapes, algorithms: &[Algorithm]) -> Vec<(&'static str, String)> {
     let mut p = shapes.params();
     let mut ran = Vec::new();
     for pass in PASSES {
@@ -166,9 +171,9 @@ fn variants<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String
             Pass::Forward => p.group_in(),
             Pass::DataGrad => p.group_out(),
         };
-        for algorithm in Algorithm::ALL {
+        for &algorithm in algorithms {
             let got = by(cuda, algorithm, pass, &p, [&a, &b], bias.as_deref());
-            if !algorithm.fits(pass, &p, T::DTYPE) {
+            if !cuda.conv_fits(algorithm, pass, &p, T::DTYPE) {
                 assert!(
                     matches!(got, Err(Error::InvalidArgument { .. })),
                     "{algorithm:?} {pass:?} {shapes:?}"
@@ -257,6 +262,7 @@ fn corpus() -> Vec<Shapes> {
         plane([1, 5, 6, 64], 32, 3, 1).stride(2),
         plane([1, 3, 4, 32], 160, 3, 1),
         plane([1, 6, 5, 64], 64, 3, 2).dilation(2).groups(2),
+        plane([1, 4, 5, 40], 64, 3, 1),
         plane([1, 2, 3, 32], 32, 5, 2),
         plane([1, 1, 12, 32], 32, 9, 4),
         plane([1, 1, 12, 32], 32, 10, 5),
@@ -270,7 +276,8 @@ fn corpus() -> Vec<Shapes> {
 fn every_variant_in_f32() {
     let cuda = cuda();
     let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<f32>(&cuda, s)).collect();
-    // All variants and passes, but Winograd has no weight gradient, padding no data gradient, and the one for few numbers has nothing else.
+    // All variants and passes but warp groups, which are of halves; Winograd has no weight gradient, padding no data gradient, and the one for
+    // few numbers has nothing else.
     assert_eq!(ran.len(), 13 * 3 - 5, "{ran:?}");
 }
 
@@ -279,10 +286,34 @@ fn every_variant_in_halves() {
     let cuda = cuda();
     let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<bf16>(&cuda, s)).collect();
     // Halves have neither Winograd nor the large tile without tensor cores.
-    assert_eq!(ran.len(), 10 * 3 - 3, "{ran:?}");
+    let groups = if has_warp_groups(&cuda) { 3 * 3 } else { 0 };
+    assert_eq!(ran.len(), 10 * 3 - 3 + groups, "{ran:?}");
     for shapes in corpus().iter().step_by(if full() { 1 } else { 3 }) {
         variants::<f16>(&cuda, shapes);
     }
+}
+
+/// Rows, columns and inner dimension past a tile and a step, several steps of a tap and several taps of a step, strides, groups, more steps than
+/// stages, and splits of the weight gradient.
+#[test]
+fn warp_groups() {
+    let cuda = cuda();
+    let tiles = TensorTile::ALL.into_iter().map(Algorithm::Tensor);
+    let groups: Vec<_> = tiles.filter(|a| a.name().starts_with("warpgroup")).collect();
+    let mut ran = BTreeSet::new();
+    for shapes in [
+        plane([2, 5, 14, 72], 64, 1, 0),
+        plane([1, 9, 8, 8], 64, 3, 1).stride(2),
+        plane([1, 6, 5, 128], 144, 3, 2).dilation(2).groups(2),
+        plane([1, 7, 9, 40], 192, 3, 1),
+        plane([2, 13, 13, 16], 264, 1, 0),
+        plane([1, 2, 3, 128], 128, 5, 2),
+    ] {
+        ran.extend(compare::<bf16>(&cuda, &shapes, &groups));
+    }
+    ran.extend(compare::<f16>(&cuda, &plane([2, 5, 14, 72], 64, 3, 1), &groups));
+    let all = if has_warp_groups(&cuda) { 2 * 3 * 3 } else { 0 };
+    assert_eq!(ran.len(), all, "{ran:?}");
 }
 
 /// Every edge along the width, the channels of either side, and channels each on its own.
@@ -317,10 +348,8 @@ fn every_variant_at_the_edges() {
 fn bits_repeat() {
     for shapes in [plane([2, 13, 13, 8], 8, 3, 1), plane([3, 12, 11, 3], 8, 3, 1)] {
         let p = shapes.params();
-        for algorithm in Algorithm::ALL
-            .into_iter()
-            .filter(|a| a.fits(Pass::WeightGrad, &p, DType::F32))
-        {
+        let fits = |a: &Algorithm| cuda().conv_fits(*a, Pass::WeightGrad, &p, DType::F32);
+        for algorithm in Algorithm::ALL.into_iter().filter(fits) {
             let ([first, second], ..) = operands(Pass::WeightGrad, &p);
             let (g, x) = (values::<f32>(first, 1), values::<f32>(second, 2));
             let run = || by(&cuda(), algorithm, Pass::WeightGrad, &p, [&g, &x], None).unwrap();
@@ -424,7 +453,10 @@ fn pairs_keep_what_is_not_finite_in_its_windows() {
 #[test]
 fn the_table() {
     use Algorithm::{Depthwise, Few, Naive, Padded, Shallow, Tensor, Tiled, Winograd};
-    let sms = 132;
+    let sms = Multiprocessors {
+        count: 132,
+        warpgroups: false,
+    };
     let check = |shapes: Shapes, dtype, tf32, want: [Algorithm; 3]| {
         let p = shapes.params();
         let options = Options {
@@ -434,11 +466,14 @@ fn the_table() {
         let got = PASSES.map(|pass| choose(pass, &p, dtype, &options, sms));
         assert_eq!(got, want, "{shapes:?} {dtype}");
         for (pass, algorithm) in PASSES.into_iter().zip(got) {
-            assert!(algorithm.fits(pass, &p, dtype), "{algorithm:?} {pass:?} {shapes:?}");
+            assert!(
+                algorithm.fits(pass, &p, dtype, sms),
+                "{algorithm:?} {pass:?} {shapes:?}"
+            );
         }
     };
     let (small, large) = (Tile::Small, Tile::Large);
-    let [t64, t128x64, t128, t256] = TensorTile::ALL;
+    let [t64, t128x64, t128, t256, _, _, g256] = TensorTile::ALL;
     // ResNet: the stem, a 3 × 3, a 1 × 1 with a stride, the last stage.
     let stem = plane([32, 224, 224, 3], 64, 7, 3).stride(2);
     check(stem, DType::F32, false, [Shallow; 3]);
@@ -456,6 +491,12 @@ fn the_table() {
     // Many channels take the widest.
     let deep = plane([256, 14, 14, 256], 256, 3, 1);
     check(deep, DType::BF16, false, [Tensor(t256); 3]);
+    let hopper = Multiprocessors {
+        warpgroups: true,
+        ..sms
+    };
+    let got = PASSES.map(|pass| choose(pass, &deep.params(), DType::F16, &Options::default(), hopper));
+    assert_eq!(got, [Tensor(g256); 3]);
     let exact = Options {
         exact_convolutions: true,
         ..Options::default()

@@ -1,7 +1,7 @@
 //! Convolutions that give the moments of their channels, by every variant.
 
 use crate::twin::{bits, buffer, empty, read, wide};
-use crate::{cuda, with};
+use crate::{cuda, has_warp_groups, with};
 use half::{bf16, f16};
 use kiln_core::ops::{ConvParams, Window};
 use kiln_core::{Float, Shape};
@@ -18,7 +18,7 @@ fn same<T: Float>(cuda: &Cuda, x: [usize; 4], w: [usize; 4], groups: usize) -> u
         buffer::<_, T>(cuda, w.iter().product(), 2),
     );
     let (channels, rows) = (p.out_channels as usize, y.size() / p.out_channels as usize);
-    let fits = |a: &Algorithm| a.fits(Pass::Forward, &p, T::DTYPE);
+    let fits = |a: &Algorithm| cuda.conv_fits(*a, Pass::Forward, &p, T::DTYPE);
     let run = |algorithm| {
         let (mut to, mut moments) = (empty::<_, T>(cuda, y.size()), empty::<_, f32>(cuda, 2 * channels));
         cuda.conv_moments_with(algorithm, &p, &x, &w, &mut to, &mut moments)
@@ -75,4 +75,12 @@ fn moments_are_those_of_the_result() {
             }
         }
     }
+}
+
+#[test]
+fn warp_groups_have_moments_too() {
+    let cuda = cuda();
+    let tiles = if has_warp_groups(&cuda) { 3 } else { 0 };
+    assert!(same::<bf16>(&cuda, [2, 13, 12, 24], [72, 3, 3, 24], 1) > 5 + tiles);
+    assert!(same::<f16>(&cuda, [3, 12, 11, 32], [528, 1, 1, 16], 2) > 5 + tiles);
 }

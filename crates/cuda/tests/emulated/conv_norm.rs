@@ -1,7 +1,7 @@
 //! Data gradients of convolutions with the sums of the batch norm before them, by every variant.
 
 use crate::twin::{bits, buffer, empty, read, wide};
-use crate::{cuda, with};
+use crate::{cuda, has_warp_groups, with};
 use half::{bf16, f16};
 use kiln_core::ops::{Activation, BatchNormGrads, BatchNormInputs, ConvNormGrads, ConvParams, NormOps, Window};
 use kiln_core::{Float, Shape};
@@ -21,7 +21,7 @@ fn same<T: Float>(cuda: &Cuda, x: [usize; 4], w: [usize; 4], stride: usize, grou
     let (x, y, more) = (tensor(n, 3), tensor(n, 4), tensor(n, 5));
     let vector = |salt| buffer::<_, f32>(cuda, channels, salt);
     let (mean, rstd, scale, shift) = (vector(6), vector(7), vector(8), vector(9));
-    let fits = |a: &Algorithm| a.fits(Pass::DataGrad, &p, T::DTYPE);
+    let fits = |a: &Algorithm| cuda.conv_fits(*a, Pass::DataGrad, &p, T::DTYPE);
     let variants: Vec<_> = Algorithm::ALL.into_iter().filter(fits).collect();
     for &algorithm in &variants {
         for (residual, more) in [(false, None), (true, Some(&more)), (true, None)] {
@@ -118,4 +118,13 @@ fn sums_are_those_of_the_gradient() {
             }
         }
     }
+}
+
+#[test]
+fn warp_groups_sum_too() {
+    let cuda = cuda();
+    let tiles = if has_warp_groups(&cuda) { 3 } else { 0 };
+    // A data gradient that takes the positions class by class, and columns past the widest tile.
+    assert!(same::<bf16>(&cuda, [2, 13, 12, 24], [64, 3, 3, 24], 2, 1) > 5 + tiles);
+    assert!(same::<f16>(&cuda, [1, 9, 17, 264], [64, 1, 1, 264], 1, 1) > 5 + tiles);
 }

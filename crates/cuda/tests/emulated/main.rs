@@ -5,6 +5,7 @@ mod attention;
 mod both;
 mod checkpointed;
 mod checks;
+mod compute_capability_9;
 mod control;
 mod conv;
 mod conv_moments;
@@ -53,6 +54,11 @@ pub(crate) fn cuda() -> Cuda {
 pub(crate) fn with(options: Options) -> Cuda {
     kiln_device::emulator::use_beside().unwrap_or_else(|e| panic!("{e}"));
     Cuda::with_options(0, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// True if the device's tensor cores take products of warp groups.
+pub(crate) fn has_warp_groups(cuda: &Cuda) -> bool {
+    cuda.context().info().compute_capability == (9, 0)
 }
 
 /// True in `cargo xtask test --full`, where tests leave nothing out for the sake of time.

@@ -33,15 +33,24 @@ pub enum TensorTile {
     T128x128,
     /// 128 × 256: still more, for results with many channels; one block on a multiprocessor.
     T128x256,
+    /// 128 × 64 by products of warp groups, as those below: bf16 and f16, on devices of compute capability 9.0 alone.
+    Warpgroup128x64,
+    /// 128 × 128 by products of warp groups.
+    Warpgroup128x128,
+    /// 128 × 256 by products of warp groups; one block on a multiprocessor.
+    Warpgroup128x256,
 }
 
 impl TensorTile {
     /// All tiles.
-    pub const ALL: [TensorTile; 4] = [
+    pub const ALL: [TensorTile; 7] = [
         TensorTile::T64x64,
         TensorTile::T128x64,
         TensorTile::T128x128,
         TensorTile::T128x256,
+        TensorTile::Warpgroup128x64,
+        TensorTile::Warpgroup128x128,
+        TensorTile::Warpgroup128x256,
     ];
 
     /// Bytes of shared memory that a launch asks for, where it is more than a kernel may declare.
@@ -49,6 +58,10 @@ impl TensorTile {
         match self {
             // Three stages of 64 bytes for each row and column of the tile (`TensorTile::BYTES`).
             TensorTile::T128x256 => 3 * 64 * (128 + 256),
+            // Stages of 128 bytes for each, and what the threads of a block have alike (`WarpgroupTile::BYTES`).
+            TensorTile::Warpgroup128x64 => 4 * 128 * (128 + 64) + 1024,
+            TensorTile::Warpgroup128x128 => 3 * 128 * (128 + 128) + 1024,
+            TensorTile::Warpgroup128x256 => 4 * 128 * (128 + 256) + 1024,
             _ => 0,
         }
     }
@@ -59,6 +72,9 @@ impl TensorTile {
             TensorTile::T128x64 => Shape::T128X64,
             TensorTile::T128x128 => Shape::T128X128,
             TensorTile::T128x256 => Shape::T128X256,
+            TensorTile::Warpgroup128x64 => Shape::WARPGROUP_128X64,
+            TensorTile::Warpgroup128x128 => Shape::WARPGROUP_128X128,
+            TensorTile::Warpgroup128x256 => Shape::WARPGROUP_128X256,
         }
     }
 }
@@ -96,7 +112,7 @@ impl Algorithm {
     }
 
     /// All variants.
-    pub const ALL: [Algorithm; 13] = [
+    pub const ALL: [Algorithm; 16] = [
         Algorithm::Naive,
         Algorithm::Tiled(Tile::Small),
         Algorithm::Tiled(Tile::Large),
@@ -104,6 +120,9 @@ impl Algorithm {
         Algorithm::Tensor(TensorTile::T128x64),
         Algorithm::Tensor(TensorTile::T128x128),
         Algorithm::Tensor(TensorTile::T128x256),
+        Algorithm::Tensor(TensorTile::Warpgroup128x64),
+        Algorithm::Tensor(TensorTile::Warpgroup128x128),
+        Algorithm::Tensor(TensorTile::Warpgroup128x256),
         Algorithm::Padded,
         Algorithm::Shallow,
         Algorithm::Few,
@@ -122,6 +141,9 @@ impl Algorithm {
             Algorithm::Tensor(TensorTile::T128x64) => "tensor128x64",
             Algorithm::Tensor(TensorTile::T128x128) => "tensor128x128",
             Algorithm::Tensor(TensorTile::T128x256) => "tensor128x256",
+            Algorithm::Tensor(TensorTile::Warpgroup128x64) => "warpgroup128x64",
+            Algorithm::Tensor(TensorTile::Warpgroup128x128) => "warpgroup128x128",
+            Algorithm::Tensor(TensorTile::Warpgroup128x256) => "warpgroup128x256",
             Algorithm::Padded => "padded",
             Algorithm::Shallow => "shallow",
             Algorithm::Few => "few",

@@ -2,7 +2,7 @@
 
 use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
 use crate::Options;
-use crate::tensor_tile::{part_counts, parts_clocks};
+use crate::tensor_tile::{Multiprocessors, part_counts, parts_clocks};
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;
 
@@ -114,9 +114,9 @@ fn small(p: &ConvParams) -> bool {
 }
 
 impl Algorithm {
-    /// True if this variant can compute `pass` of the convolution `p` in `dtype`. Whether TF32 is allowed does not matter here:
-    /// `Tensor` in f32 rounds its operands.
-    pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
+    /// True if this variant can compute `pass` of the convolution `p` in `dtype` on a device with such multiprocessors. Whether TF32 is
+    /// allowed does not matter here: `Tensor` in f32 rounds its operands.
+    pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType, on: Multiprocessors) -> bool {
         let (taps, depth) = (p.window.taps() as u64, (p.window.taps() * p.group_in()) as u64);
         let Product { rows, columns, parts } = product(pass, p);
         // Grids have rows in x (at most 2³¹ − 1 blocks), columns in y and parts in z; the weight gradient has rows in y.
@@ -140,15 +140,20 @@ impl Algorithm {
                     (Pass::DataGrad, TensorTile::T128x64 | TensorTile::T128x128 | TensorTile::T128x256) => {
                         inner.is_multiple_of(chunk) && outer.is_multiple_of(4 * chunk)
                     }
+                    // One of warp groups is 128 bytes.
+                    (Pass::DataGrad, _) if shape.warpgroups() => {
+                        inner.is_multiple_of(chunk) && outer.is_multiple_of(8 * chunk)
+                    }
                     _ => inner.is_multiple_of(chunk) && outer.is_multiple_of(chunk),
                 };
                 let short = pass == Pass::WeightGrad || p.window.kernel.iter().all(|&k| k <= TENSOR_TAPS);
-                small(p) && tiles(shape.rows.min(shape.columns)) && whole && short
+                let known = !shape.warpgroups() || (on.warpgroups && dtype != DType::F32);
+                small(p) && tiles(shape.rows.min(shape.columns)) && whole && short && known
             }
             Algorithm::Padded => {
                 let few = p.groups == 1 && (p.in_channels as usize) < 16 / dtype.size() && p.in_channels > 0;
                 let tensor = Algorithm::Tensor(TensorTile::T64x64);
-                few && pass != Pass::DataGrad && tensor.fits(pass, &padded(p, dtype), dtype)
+                few && pass != Pass::DataGrad && tensor.fits(pass, &padded(p, dtype), dtype, on)
             }
             Algorithm::Shallow => {
                 let short = match pass {
@@ -226,8 +231,8 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// each has few positions, the variants that multiply tiles are left out.
 ///
 /// Products take large tiles when there are enough of them for every multiprocessor; those on tensor cores take the tile of
-/// the least modelled time.
-pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multiprocessors: u32) -> Algorithm {
+/// the least modelled time, among them those of warp groups where the device has such products.
+pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, on: Multiprocessors) -> Algorithm {
     let size = product(pass, p);
     let tiles = size.rows.div_ceil(128).saturating_mul(size.columns.div_ceil(128));
     // A weight gradient has few tiles and long sums, which are split between blocks.
@@ -237,7 +242,7 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     };
     let blocks = tiles.saturating_mul(size.parts).saturating_mul(splits);
     let wide = size.rows > 64 && size.columns > 64;
-    let tile = match wide && blocks >= u64::from(multiprocessors) {
+    let tile = match wide && blocks >= on.count {
         true => Tile::Large,
         false => Tile::Small,
     };
@@ -248,7 +253,7 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
         (
-            Algorithm::Tensor(tensor_tile(pass, p, dtype, multiprocessors)),
+            Algorithm::Tensor(tensor_tile(pass, p, dtype, on)),
             !thin && (options.tf32 || dtype != DType::F32),
         ),
         (
@@ -263,7 +268,9 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multi
         (Algorithm::Tiled(tile), !narrow && !thin),
         (Algorithm::Tiled(Tile::Small), !narrow && !thin),
     ];
-    let found = candidates.iter().find(|(a, wanted)| *wanted && a.fits(pass, p, dtype));
+    let found = candidates
+        .iter()
+        .find(|(a, wanted)| *wanted && a.fits(pass, p, dtype, on));
     found.map_or(Algorithm::Naive, |&(a, _)| a)
 }
 
@@ -292,9 +299,9 @@ pub(super) fn padded(p: &ConvParams, dtype: DType) -> ConvParams {
 }
 
 /// The tile of the least modelled time for a convolution on tensor cores.
-pub(super) fn tensor_tile(pass: Pass, p: &ConvParams, dtype: DType, multiprocessors: u32) -> TensorTile {
-    let fitting = |t: &TensorTile| Algorithm::Tensor(*t).fits(pass, p, dtype);
-    let clocks = |t: TensorTile| tensor_parts(t, pass, p, dtype, multiprocessors).1;
+pub(super) fn tensor_tile(pass: Pass, p: &ConvParams, dtype: DType, on: Multiprocessors) -> TensorTile {
+    let fitting = |t: &TensorTile| Algorithm::Tensor(*t).fits(pass, p, dtype, on);
+    let clocks = |t: TensorTile| tensor_parts(t, pass, p, dtype, on).1;
     let tiles = TensorTile::ALL.into_iter().filter(fitting);
     let best = tiles.min_by(|a, b| clocks(*a).total_cmp(&clocks(*b)));
     best.unwrap_or(TensorTile::T64x64)
@@ -307,9 +314,9 @@ pub(super) fn tensor_parts(
     pass: Pass,
     p: &ConvParams,
     dtype: DType,
-    multiprocessors: u32,
+    on: Multiprocessors,
 ) -> (u64, f64) {
-    let (size, shape, sms) = (product(pass, p), tile.shape(), u64::from(multiprocessors));
+    let (size, shape, sms) = (product(pass, p), tile.shape(), on.count);
     let blocks = shape.tiles(size.rows, size.columns).saturating_mul(size.parts);
     let positions = product(Pass::Forward, p).rows;
     let depth = match pass {
@@ -331,7 +338,7 @@ pub(super) fn tensor_parts(
         _ => 1,
     };
     let clocks = |parts: u64| {
-        let steps = (depth.div_ceil(parts) * dtype.size() as u64).div_ceil(64);
+        let steps = shape.steps(depth.div_ceil(parts) * dtype.size() as u64);
         let sums = size.rows.saturating_mul(size.columns).saturating_mul(size.parts);
         shape.clocks(blocks.saturating_mul(parts), steps, sms) + parts_clocks(sums, parts, sms)
     };

@@ -1,7 +1,8 @@
 //! The launches of each variant of a convolution.
 
-use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::algorithm::{Algorithm, Pass, Tile};
 use super::choose::{FEW_THREADS, GRID_YZ, SPLIT_POSITIONS, SPLIT_SCRATCH, fours, product, tensor_parts};
+use super::tensor;
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;
@@ -12,7 +13,6 @@ use kiln_device::{Arg, Geometry};
 use kiln_kernels::{
     Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_few as few, conv_pool, conv_shallow as shallow,
 };
-use kiln_kernels::{conv_tensor_bf16, conv_tensor_f16, conv_tensor_f32};
 use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
 
 /// Blocks per multiprocessor of kernels that stride over their elements.
@@ -38,8 +38,6 @@ macro_rules! by_dtype {
         }
     };
 }
-
-pub(super) use by_dtype;
 
 /// The kernel of a tiled product.
 fn tiled(pass: Pass, tile: Tile, packed: bool, dtype: DType) -> &'static Kernel {
@@ -84,26 +82,6 @@ fn tiled(pass: Pass, tile: Tile, packed: bool, dtype: DType) -> &'static Kernel 
     }
 }
 
-/// The kernel of a product on tensor cores.
-#[rustfmt::skip]
-fn tensor(pass: Pass, tile: TensorTile, dtype: DType) -> &'static Kernel {
-    use {conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f};
-    match (pass, tile) {
-        (Pass::Forward, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_64X64_F32, b::CONV_TENSOR_64X64_BF16, h::CONV_TENSOR_64X64_F16),
-        (Pass::Forward, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_128X64_F32, b::CONV_TENSOR_128X64_BF16, h::CONV_TENSOR_128X64_F16),
-        (Pass::Forward, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_128X128_F32, b::CONV_TENSOR_128X128_BF16, h::CONV_TENSOR_128X128_F16),
-        (Pass::Forward, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_128X256_F32, b::CONV_TENSOR_128X256_BF16, h::CONV_TENSOR_128X256_F16),
-        (Pass::DataGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_64X64_F32, b::CONV_TENSOR_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_DATA_GRAD_64X64_F16),
-        (Pass::DataGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X64_F32, b::CONV_TENSOR_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_DATA_GRAD_128X64_F16),
-        (Pass::DataGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X128_F32, b::CONV_TENSOR_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_DATA_GRAD_128X128_F16),
-        (Pass::DataGrad, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_DATA_GRAD_128X256_F32, b::CONV_TENSOR_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_DATA_GRAD_128X256_F16),
-        (Pass::WeightGrad, TensorTile::T64x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_64X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_64X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_64X64_F16),
-        (Pass::WeightGrad, TensorTile::T128x64) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X64_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X64_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X64_F16),
-        (Pass::WeightGrad, TensorTile::T128x128) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X128_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X128_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X128_F16),
-        (Pass::WeightGrad, TensorTile::T128x256) => by_dtype!(dtype, f::CONV_TENSOR_WEIGHT_PARTS_128X256_F32, b::CONV_TENSOR_WEIGHT_PARTS_128X256_BF16, h::CONV_TENSOR_WEIGHT_PARTS_128X256_F16),
-    }
-}
-
 /// The kernel of a variant that multiplies tiles, the rows and columns of a tile, and the threads of a block.
 pub(super) fn tiles(
     algorithm: Algorithm,
@@ -116,7 +94,11 @@ pub(super) fn tiles(
         Algorithm::Tiled(Tile::Large) => Some((tiled(pass, Tile::Large, true, dtype), [128; 2], 256)),
         Algorithm::Tensor(tile) => {
             let shape = tile.shape();
-            Some((tensor(pass, tile, dtype), [shape.rows, shape.columns], shape.threads))
+            Some((
+                tensor::kernels(tile, dtype).of(pass),
+                [shape.rows, shape.columns],
+                shape.threads,
+            ))
         }
         _ => None,
     }
@@ -284,7 +266,7 @@ impl Cuda {
                 return bias.map_or(Ok(()), |bias| self.bias_grad(bias));
             };
         let splits = match algorithm {
-            Algorithm::Tensor(tile) => tensor_parts(tile, Pass::WeightGrad, p, dtype, self.multiprocessors()).0,
+            Algorithm::Tensor(tile) => tensor_parts(tile, Pass::WeightGrad, p, dtype, self.processors()).0,
             _ => self.splits(p, grid, grid[along], len),
         };
         let mut scratch = match splits == 1 && dtype == DType::F32 {

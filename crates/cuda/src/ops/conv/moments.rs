@@ -1,14 +1,14 @@
 //! Convolutions that also give the moments of their channels, where they multiply tiles in the same kernel.
 
-use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::algorithm::{Algorithm, Pass, Tile};
 use super::choose::{fours, padded, product, tensor_tile};
-use super::launch::{by_dtype, geometry};
-use super::winograd;
+use super::launch::geometry;
+use super::{tensor, winograd};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::ConvParams;
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
-use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f, conv_tiled_f32 as t};
+use kiln_kernels::{Kernel, conv_tiled_f32 as t};
 
 /// Blocks of rows whose moments one of them joins (`conv_moments.cuh`).
 const MOMENT_BLOCKS: u64 = 64;
@@ -16,24 +16,23 @@ const MOMENT_BLOCKS: u64 = 64;
 const MOMENT_TICKETS: u64 = 16384;
 
 /// The kernel of a variant that multiplies tiles and has one with moments, the rows and columns of a tile, and the threads of a block.
-#[rustfmt::skip]
 fn tiles(algorithm: Algorithm, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, [u64; 2], u32)> {
     let tile = match algorithm {
-        Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => return Some(match tile {
-            Tile::Small => (&t::CONV_TILED_MOMENTS_PACKED_F32, [64; 2], 256),
-            Tile::Large => (&t::CONV_TILED_MOMENTS_PACKED_LARGE_F32, [128; 2], 256),
-        }),
+        Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => {
+            return Some(match tile {
+                Tile::Small => (&t::CONV_TILED_MOMENTS_PACKED_F32, [64; 2], 256),
+                Tile::Large => (&t::CONV_TILED_MOMENTS_PACKED_LARGE_F32, [128; 2], 256),
+            });
+        }
         Algorithm::Tensor(tile) => tile,
         _ => return None,
     };
-    let kernel = match tile {
-        TensorTile::T64x64 => by_dtype!(dtype, f::CONV_TENSOR_MOMENTS_64X64_F32, b::CONV_TENSOR_MOMENTS_64X64_BF16, h::CONV_TENSOR_MOMENTS_64X64_F16),
-        TensorTile::T128x64 => by_dtype!(dtype, f::CONV_TENSOR_MOMENTS_128X64_F32, b::CONV_TENSOR_MOMENTS_128X64_BF16, h::CONV_TENSOR_MOMENTS_128X64_F16),
-        TensorTile::T128x128 => by_dtype!(dtype, f::CONV_TENSOR_MOMENTS_128X128_F32, b::CONV_TENSOR_MOMENTS_128X128_BF16, h::CONV_TENSOR_MOMENTS_128X128_F16),
-        TensorTile::T128x256 => by_dtype!(dtype, f::CONV_TENSOR_MOMENTS_128X256_F32, b::CONV_TENSOR_MOMENTS_128X256_BF16, h::CONV_TENSOR_MOMENTS_128X256_F16),
-    };
     let shape = tile.shape();
-    Some((kernel, [shape.rows, shape.columns], shape.threads))
+    Some((
+        tensor::kernels(tile, dtype).moments,
+        [shape.rows, shape.columns],
+        shape.threads,
+    ))
 }
 
 /// The groups of `blocks` of rows, if there are tickets for them and `columns` tiles of columns.
@@ -55,7 +54,7 @@ impl Cuda {
         if algorithm == Algorithm::Padded {
             let q = padded(p, x.dtype());
             let (x, w) = (self.padded_input(p, &q, x)?, self.padded_weight(p, &q, w)?);
-            let tile = tensor_tile(Pass::Forward, &q, x.dtype(), self.multiprocessors());
+            let tile = tensor_tile(Pass::Forward, &q, x.dtype(), self.processors());
             return self.forward_moments(Algorithm::Tensor(tile), &q, [&x, &w], y, moments);
         }
         let size = product(Pass::Forward, p);

@@ -1,39 +1,32 @@
 //! Data gradients that also give the sums of the batch norm that made the input, where they multiply tiles in the same kernel.
 
-use super::algorithm::{Algorithm, Pass, TensorTile, Tile};
+use super::algorithm::{Algorithm, Pass, Tile};
 use super::choose::{fours, product};
-use super::launch::{by_dtype, geometry};
+use super::launch::geometry;
 use super::moments::moment_groups;
-use super::winograd;
+use super::{tensor, winograd};
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvParams, NormOps};
 use kiln_core::{Buffer, DType, Result};
 use kiln_device::{Arg, Geometry};
-use kiln_kernels::{Kernel, conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f, conv_tiled_f32 as t};
+use kiln_kernels::{Kernel, conv_tiled_f32 as t};
 
 /// The kernel of a variant that multiplies tiles and has one with sums, the rows and columns of a tile, and the threads of a block; on tensor
 /// cores, with `again`, the one that also writes the norm's result.
-#[rustfmt::skip]
 fn tiles(algorithm: Algorithm, p: &ConvParams, again: bool, dtype: DType) -> Option<(&'static Kernel, [u64; 2], u32)> {
     let tile = match algorithm {
-        Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => return Some(match tile {
-            Tile::Small => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_F32, [64; 2], 256),
-            Tile::Large => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_LARGE_F32, [128; 2], 256),
-        }),
+        Algorithm::Tiled(tile) if fours(p) && dtype == DType::F32 => {
+            return Some(match tile {
+                Tile::Small => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_F32, [64; 2], 256),
+                Tile::Large => (&t::CONV_TILED_NORM_DATA_GRAD_PACKED_LARGE_F32, [128; 2], 256),
+            });
+        }
         Algorithm::Tensor(tile) => tile,
         _ => return None,
     };
-    let kernel = match tile {
-        TensorTile::T64x64 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_64X64_F16),
-        TensorTile::T128x64 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X64_F16),
-        TensorTile::T128x128 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X128_F16),
-        TensorTile::T128x256 if again => by_dtype!(dtype, f::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_F32, b::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_NORM_AGAIN_DATA_GRAD_128X256_F16),
-        TensorTile::T64x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_64X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_64X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_64X64_F16),
-        TensorTile::T128x64 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X64_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X64_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X64_F16),
-        TensorTile::T128x128 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X128_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X128_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X128_F16),
-        TensorTile::T128x256 => by_dtype!(dtype, f::CONV_TENSOR_NORM_DATA_GRAD_128X256_F32, b::CONV_TENSOR_NORM_DATA_GRAD_128X256_BF16, h::CONV_TENSOR_NORM_DATA_GRAD_128X256_F16),
-    };
+    let kernels = tensor::kernels(tile, dtype);
+    let kernel = if again { kernels.norm_again } else { kernels.norm };
     let shape = tile.shape();
     Some((kernel, [shape.rows, shape.columns], shape.threads))
 }

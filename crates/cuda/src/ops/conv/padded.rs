@@ -35,7 +35,7 @@ impl Cuda {
     ) -> Result<()> {
         let (q, dtype) = (padded(p, x.dtype()), x.dtype());
         let (x, w) = (self.padded_input(p, &q, x)?, self.padded_weight(p, &q, w)?);
-        let tile = tensor_tile(Pass::Forward, &q, dtype, self.multiprocessors());
+        let tile = tensor_tile(Pass::Forward, &q, dtype, self.processors());
         self.forward(Algorithm::Tensor(tile), &q, &x, &w, bias, y)
     }
 
@@ -48,8 +48,8 @@ impl Cuda {
     ) -> Result<()> {
         let (q, dtype) = (padded(p, g.dtype()), g.dtype());
         let x = self.padded_input(p, &q, x)?;
-        let tile = tensor_tile(Pass::WeightGrad, &q, dtype, self.multiprocessors());
-        let (splits, _) = tensor_parts(tile, Pass::WeightGrad, &q, dtype, self.multiprocessors());
+        let tile = tensor_tile(Pass::WeightGrad, &q, dtype, self.processors());
+        let (splits, _) = tensor_parts(tile, Pass::WeightGrad, &q, dtype, self.processors());
         let Some((kernel, [rows, columns], threads)) = tiles(Algorithm::Tensor(tile), Pass::WeightGrad, &q, dtype)
         else {
             unreachable!("tensor cores multiply tiles");

@@ -131,7 +131,7 @@ impl Cuda {
         }
         let p = p.weight_grad();
         match (to.dw.zip(of.x.or(again.as_deref())), to.db) {
-            (Some((dw, x)), Some(db)) => self.linear_weight_grad(&p, g, x, dw, db),
+            (Some((dw, x)), Some(db)) => self.linear_weight_grad(self.matmul_plan(&p, dw.dtype()), &p, g, x, dw, db),
             (Some((dw, x)), None) => self.matmul(&p, g, x, dw),
             (None, Some(db)) => self.reduce(&p.bias_grad()?, g, db),
             (None, None) => Ok(()),

@@ -1,6 +1,6 @@
 //! The kernels for a product, and plans: one of them, and the number of parts of the summed dimension.
 
-use crate::tensor_tile::TensorTile;
+use crate::tensor_tile::{Multiprocessors, TensorTile};
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
@@ -25,11 +25,16 @@ pub enum Algorithm {
     Tensor128x128,
     /// Tiles of 128×256 on tensor cores: each element that is read takes part in most products.
     Tensor128x256,
+    /// Tiles of 128×128 on tensor cores, by products of warp groups, as those below: bf16 and f16, on devices of compute capability 9.0
+    /// alone.
+    Warpgroup128x128,
+    /// Tiles of 128×256, by products of warp groups.
+    Warpgroup128x256,
 }
 
 impl Algorithm {
     /// All variants, from the plainest to the fastest.
-    pub const ALL: [Algorithm; 9] = [
+    pub const ALL: [Algorithm; 11] = [
         Algorithm::Naive,
         Algorithm::Tiled,
         Algorithm::Registers64,
@@ -39,6 +44,8 @@ impl Algorithm {
         Algorithm::Tensor128x64,
         Algorithm::Tensor128x128,
         Algorithm::Tensor128x256,
+        Algorithm::Warpgroup128x128,
+        Algorithm::Warpgroup128x256,
     ];
 
     /// A name for benches: `naive`, `tiled`, `registers64`, …
@@ -53,6 +60,8 @@ impl Algorithm {
             Algorithm::Tensor128x64 => "tensor128x64",
             Algorithm::Tensor128x128 => "tensor128x128",
             Algorithm::Tensor128x256 => "tensor128x256",
+            Algorithm::Warpgroup128x128 => "warpgroup128x128",
+            Algorithm::Warpgroup128x256 => "warpgroup128x256",
         }
     }
 
@@ -80,13 +89,19 @@ impl Algorithm {
             Algorithm::Tensor128x64 => Some(TensorTile::T128X64),
             Algorithm::Tensor128x128 => Some(TensorTile::T128X128),
             Algorithm::Tensor128x256 => Some(TensorTile::T128X256),
+            Algorithm::Warpgroup128x128 => Some(TensorTile::WARPGROUP_128X128),
+            Algorithm::Warpgroup128x256 => Some(TensorTile::WARPGROUP_128X256),
         }
     }
 
-    /// True if this variant can compute the product `p` in `dtype`: all but the tensor-core variants for rows of multiples
-    /// of 16 bytes take every product.
-    pub fn fits(self, p: &MatmulParams, dtype: DType) -> bool {
-        !self.is_tensor() || self == Algorithm::Tensor64x64Any || rows_aligned(p, dtype)
+    /// True if this variant can compute the product `p` in `dtype` on a device with such multiprocessors: all but the tensor-core variants
+    /// for rows of multiples of 16 bytes take every product.
+    pub fn fits(self, p: &MatmulParams, dtype: DType, on: Multiprocessors) -> bool {
+        let Some(tile) = self.tensor_tile() else {
+            return true;
+        };
+        let known = !tile.warpgroups() || (on.warpgroups && dtype != DType::F32);
+        known && (self == Algorithm::Tensor64x64Any || rows_aligned(p, dtype))
     }
 
     /// True if the kernel keeps the input of an activation.
@@ -109,6 +124,9 @@ impl Algorithm {
         match self {
             // Four stages of 64 bytes for each row and column of the tile (`ProductTile128x256::BYTES`), of which tf32 uses three.
             Algorithm::Tensor128x256 => 4 * 64 * (128 + 256),
+            // Stages of 128 bytes for each row and column, and a block of ones (`WarpgroupTile::BYTES`).
+            Algorithm::Warpgroup128x128 => 3 * 128 * (128 + 128) + 1024,
+            Algorithm::Warpgroup128x256 => 4 * 128 * (128 + 256) + 1024,
             _ => 0,
         }
     }
@@ -198,6 +216,11 @@ mod tests {
     use super::*;
     use kiln_core::Shape;
 
+    const A100: Multiprocessors = Multiprocessors {
+        count: 108,
+        warpgroups: false,
+    };
+
     fn product(batch: usize, m: usize, n: usize, k: usize) -> MatmulParams {
         let shape = |dims: &[usize]| Shape::new(dims).expect("a small shape");
         let (p, _) = MatmulParams::new("matmul", &shape(&[batch, m, k]), &shape(&[batch, k, n]), false, false)
@@ -222,7 +245,7 @@ mod tests {
             (product(0, 128, 784, 60000), DType::F32, false, Registers64, 216),
         ];
         for (p, dtype, tf32, algorithm, splits) in cases {
-            let plan = Plan::choose(&p, dtype, 108, tf32);
+            let plan = Plan::choose(&p, dtype, A100, tf32);
             assert_eq!(
                 (plan.algorithm(), plan.splits()),
                 (algorithm, splits),

@@ -151,7 +151,7 @@ pub(super) fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
             .unwrap_or_else(|e| panic!("{}: {e}", what()));
         download(cuda, &c)
     };
-    if !plan.algorithm().fits(&p, dtype) {
+    if !cuda.matmul_fits(plan.algorithm(), &p, dtype) {
         let mut c = cuda.alloc(dtype, sc.size()).expect("room");
         let refused = cuda.matmul_with(plan, &p, &ua, &ub, ubias.as_ref(), &mut c);
         assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{}", what());
