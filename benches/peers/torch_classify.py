@@ -92,10 +92,10 @@ def augmented(images):
     return out
 
 
-def measure(net, images, labels, classes):
+def measure(net, images, labels, classes, device):
     net.eval()
     with torch.no_grad():
-        logits = torch.cat([net(part) for part in normalised(images).split(100)])
+        logits = torch.cat([net(part.to(device)).cpu() for part in normalised(images).split(100)])
     right = (logits.argmax(1) == labels).float()
     balanced = statistics.mean(right[labels == c].mean().item() for c in range(classes) if (labels == c).any())
     return {
@@ -108,7 +108,7 @@ def measure(net, images, labels, classes):
 def train(seed, data, args):
     torch.manual_seed(seed)
     (images, labels), (test_images, test_labels), classes = data
-    net = torch_images.net(args.net, classes)
+    net = torch_images.net(args.net, classes).to(args.device)
     nesterov = args.net == "wide-resnet-28-10"
     lr = args.lr or RATES.get(args.net, 0.1)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9, weight_decay=5e-4, nesterov=nesterov)
@@ -122,10 +122,11 @@ def train(seed, data, args):
         order = torch.randperm(len(images)) if args.data_is_cifar else balanced
         for batch in order.split(args.batch):
             optimizer.zero_grad()
-            F.cross_entropy(net(normalised(augmented(images[batch]))), labels[batch]).backward()
+            samples = normalised(augmented(images[batch])).to(args.device)
+            F.cross_entropy(net(samples), labels[batch].to(args.device)).backward()
             optimizer.step()
             schedule.step()
-        told = measure(net, test_images, test_labels, classes)
+        told = measure(net, test_images, test_labels, classes, args.device)
         print(f"seed {seed} epoch {epoch + 1}: {told}", file=sys.stderr)
     return told | {"seconds": round(time.perf_counter() - started, 1)}
 
@@ -139,6 +140,7 @@ def main():
     parser.add_argument("--lr", type=float, help="the largest learning rate; that of the recipe without")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     args.data_is_cifar = not (args.data / "labels.csv").exists()

@@ -40,7 +40,7 @@ def features(images):
     """The means of 7×7 or 8×8 squares of pixels of images `[N, C, H, W]`."""
     side = images.shape[2]
     squares = 8 if side % 8 == 0 else 7
-    return torch.nn.functional.avg_pool2d(images, max(side // squares, 1)).flatten(1).double().numpy()
+    return torch.nn.functional.avg_pool2d(images, max(side // squares, 1)).flatten(1).double().cpu().numpy()
 
 
 def frechet(a, b):
@@ -61,6 +61,7 @@ def parser(doc, epochs, batch):
     made.add_argument("--steps", type=int, help="stop after so many steps")
     made.add_argument("--batch", type=int, default=batch)
     made.add_argument("--threads", type=int, default=torch.get_num_threads())
+    made.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     return made
 
 
@@ -97,7 +98,9 @@ def train(net, seed, data, args, ema):
 def fit(net, args, ema=None):
     """Trains a network with each of the seeds and prints one JSON object."""
     torch.set_num_threads(args.threads)
-    data = read_split(args.data, "train"), read_split(args.data, "t10k")
+    if args.device != "cpu":
+        torch.set_default_device(args.device)
+    data = [[part.to(args.device) for part in read_split(args.data, name)] for name in ("train", "t10k")]
     results = [train(net, seed, data, args, ema) for seed in args.seeds]
     report = {
         "peer": f"torch {torch.__version__}",

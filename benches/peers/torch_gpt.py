@@ -13,6 +13,7 @@ Prints one JSON object: the loss on what is held back in nats per token, and bit
 """
 
 import argparse
+import contextlib
 import gzip
 import json
 import math
@@ -73,9 +74,13 @@ def main():
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--bf16", action="store_true", help="mixed precision with bfloat16")
+    parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
+    if args.device != "cpu":
+        torch.set_default_device(args.device)
     opened = gzip.open if args.text.endswith(".gz") else open
     text = opened(args.text, "rt", encoding="utf-8", newline="").read().replace("\r\n", "\n").removeprefix("\ufeff")
     cut = len(text) - len(text) // 10
@@ -102,18 +107,21 @@ def main():
         return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    cast = (lambda: torch.autocast(args.device, torch.bfloat16)) if args.bf16 else contextlib.nullcontext
     started, step = time.perf_counter(), 0
     while step < args.steps:
         for batch in torch.randperm(len(train)).split(args.batch)[: args.steps - step]:
             optimizer.zero_grad()
-            model.loss(train[batch]).backward()
+            with cast():
+                loss = model.loss(train[batch])
+            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
             step += 1
     seconds = time.perf_counter() - started
     model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), cast():
         nats = sum(model.loss(part).item() * len(part) for part in test.split(16)) / len(test)
     told = {"loss": nats, "bits_per_character": nats / characters_per_token / math.log(2)}
     print(json.dumps(told | {"steps": step, "seconds": seconds, "torch": torch.__version__}))
