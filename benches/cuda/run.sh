@@ -122,17 +122,18 @@ peer() {
     fi
 }
 
-# Trains whole nets for two epochs of made-up samples, and prints the time of a step in the second, data and all.
+# Trains whole nets for two epochs of made-up samples, and prints the time of a step in the second, data and all. Behind the samples of a row
+# stand more options of `kiln train`.
 nets() {
-    local net precision batch samples id folder rate filter chosen
-    while read -r net precision batch samples; do
+    local net precision batch samples more id folder rate filter chosen
+    while read -r net precision batch samples more; do
         id="train/$precision/$net-b$batch" chosen=$((${#filters[@]} == 0))
         for filter in "${filters[@]}"; do [[ "/$id" == *[/-]"$filter"* ]] && chosen=1; done
         [ $chosen -eq 1 ] || continue
         folder="$out/nets/$net-$precision"
         rm -rf "$folder"
         "$here/bin/kiln" train "$net" --device cuda --plain --epochs 2 --batch "$batch" --precision "$precision" \
-            --synthetic "$samples" --out "$folder" >>"$out/nets.txt" 2>&1 || return 1
+            --synthetic "$samples" $more --out "$folder" >>"$out/nets.txt" 2>&1 || return 1
         rate="$(sed -n '2s/.*"samples_per_second":\([0-9.e+]*\).*/\1/p' "$folder/history.jsonl")"
         awk -v id="$id" -v batch="$batch" -v rate="$rate" \
             'BEGIN { printf "{\"id\":\"%s\",\"variant\":\"kiln train\",\"seconds\":%.9f,\"images\":%d}\n", id, batch / rate, batch }' || return 1
@@ -148,6 +149,9 @@ resnet18 bf16 128 12800
 resnet50 bf16 256 5120
 bert-base bf16 32 640
 gpt2 bf16 64 640
+yolo-s-640 bf16 16 640 --workers 16
+dcgan bf16 64 12800
+stylegan2 bf16 32 6400
 END
 }
 

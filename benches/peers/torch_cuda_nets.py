@@ -7,7 +7,8 @@ A step is the copy of a batch that lies on the device, forward pass, loss, backw
 PyTorch has it fused; images are in channels-last memory, halves are torch.autocast with weights in f32. `compiled` is
 torch.compile of model and loss. A batch that does not fit the memory is made of smaller ones, whose gradients add up;
 `variant` says so. ResNet-50 is torchvision's; GPT-2 and BERT are those of transformers, their attention PyTorch's own
-function; BERT computes logits at the masked positions alone, as Kiln does.
+function; BERT computes logits at the masked positions alone, as Kiln does. Networks that make images draw their latent vectors in the step, and
+a step of StyleGAN2 is the mean of sixteen, of which one has R1 and four have path lengths.
 
     python benches/peers/torch_cuda_nets.py --compile bf16/resnet50
 """
@@ -21,8 +22,12 @@ try:
     import torch
     import torch.nn.functional as F
     from torch_cuda import DTYPES, matches, median_seconds
+    from torch_dcgan import Dcgan
+    from torch_detectors import Yolo, padded
+    from torch_gan import stepper
     from torch_images import SmallVgg, resnet18_small
     from torch_nets import Lenet, MnistCnn
+    from torch_stylegan2 import StyleGan2
 except ImportError as e:
     sys.exit(f"torch_cuda_nets.py needs PyTorch, torchvision and NumPy: {e}")
 
@@ -38,6 +43,9 @@ ROWS = [
     ("resnet50", "bf16", 256),
     ("bert-base", "bf16", 32),
     ("gpt2", "bf16", 64),
+    ("yolo-s-640", "bf16", 16),
+    ("dcgan", "bf16", 64),
+    ("stylegan2", "bf16", 32),
 ]
 # The share of the positions of a text that BERT is asked for.
 MASKED = 0.15
@@ -100,6 +108,56 @@ class Bert:
         return torch.optim.AdamW(parameters, lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
 
 
+class YoloSmall:
+    """YOLOv8s with eight boxes in an image."""
+
+    def model(self):
+        return Yolo(80, 0.5).cuda().to(memory_format=torch.channels_last)
+
+    def batch(self, n):
+        x = torch.rand(n, 3, 640, 640, device="cuda").to(memory_format=torch.channels_last)
+        corners = torch.rand(n, 8, 2) * 400
+        boxes = torch.cat([corners, corners + 40 + torch.rand(n, 8, 2) * 200], -1)
+        return x, padded([{"boxes": b, "labels": torch.randint(80, (8,))} for b in boxes], "cuda")
+
+    @staticmethod
+    def loss(model, x, y):
+        return model.loss_of(x, *y)
+
+    def optimizer(self, parameters):
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.937, weight_decay=5e-4, fused=True)
+
+
+class Maker:
+    """A network that makes images of 28×28 grey pixels, with a step of several updates, of which `period` in a row are measured."""
+
+    def __init__(self, net, period, second_order):
+        self.net, self.period, self.second_order = net, period, second_order
+
+    def step(self, precision, batch, compiled):
+        with torch.device("cuda"):
+            model = self.net().train()
+            images = torch.rand(batch, 1, 28, 28) * 2 - 1
+
+        def cast(loss):
+            loss = torch.compile(loss) if compiled else loss
+
+            def computed(*batch):
+                with torch.autocast("cuda", DTYPES[precision], enabled=precision in ("bf16", "f16")):
+                    return loss(*batch)
+
+            return computed
+
+        train = stepper(model, [(part, cast(loss), every) for part, loss, every in model.phases], model.optimizers())
+
+        def step():
+            with torch.device("cuda"):
+                for number in range(self.period):
+                    train(images, None, number)
+
+        return step
+
+
 def resnet50():
     import torchvision
 
@@ -122,11 +180,16 @@ NETS = {
     "resnet50": Images(resnet50, (3, 224, 224), 1000, sgd(0.1, 1e-4)),
     "bert-base": Bert(),
     "gpt2": Gpt2(),
+    "yolo-s-640": YoloSmall(),
+    "dcgan": Maker(Dcgan, 1, False),
+    "stylegan2": Maker(StyleGan2, 16, True),
 }
 
 
 def step_of(net, precision, batch, parts, compiled):
-    """A training step of `batch` samples in so many parts."""
+    """A training step of `batch` samples in so many parts, or several of a network that makes images."""
+    if isinstance(net, Maker):
+        return net.step(precision, batch, compiled)
     model = net.model().train()
     optimizer = net.optimizer([p for p in model.parameters() if p.requires_grad])
     halves = precision in ("bf16", "f16")
@@ -152,7 +215,7 @@ def measure(net, precision, batch, compiled, quick):
             torch._dynamo.reset()
             torch.cuda.reset_peak_memory_stats()
             seconds = median_seconds(step_of(NETS[net], precision, batch, parts, compiled), quick)
-            return seconds, parts, torch.cuda.max_memory_allocated()
+            return seconds / getattr(NETS[net], "period", 1), parts, torch.cuda.max_memory_allocated()
         except torch.cuda.OutOfMemoryError:
             if parts == batch:
                 raise
@@ -181,7 +244,9 @@ def main():
         if not matches(name, args.filters):
             continue
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        for compiled in (False, True) if args.compile else (False,):
+        # torch.compile has no gradients of gradients.
+        compiles = args.compile and not getattr(NETS[net], "second_order", False)
+        for compiled in (False, True) if compiles else (False,):
             try:
                 seconds, parts, peak = measure(net, precision, batch, compiled, args.quick)
             except Exception as e:  # The next row can be measured all the same.

@@ -10,13 +10,6 @@ use super::workers::Workers;
 use crate::workspace::root;
 use std::path::Path;
 
-/// The relative difference that the losses of twenty steps may have: rounding differences grow from step to step, but different
-/// work gives larger ones from the first step on.
-const TOLERANCE: f64 = 2e-3;
-
-/// That difference in mixed precision with bf16, whose roundings are 2⁻⁹ of a value.
-const BF16_TOLERANCE: f64 = 3e-2;
-
 /// The key of Kiln's work in f32 beside a row in mixed precision.
 const SINGLE: &str = "f32";
 
@@ -108,7 +101,6 @@ fn load(
             return None;
         }
     }
-    let tolerance = if row.half { BF16_TOLERANCE } else { TOLERANCE };
     let mut contenders = vec![Contender {
         who: Framework::Kiln,
         setting: "default".into(),
@@ -122,7 +114,7 @@ fn load(
                 Ok(losses) => {
                     let apart = difference(&losses, &reference);
                     entry.apart.push((format!("{label} {setting}"), apart));
-                    if apart <= tolerance {
+                    if apart <= row.tolerance() {
                         contenders.push(Contender { who, setting });
                     } else {
                         println!("  {label} {setting}: its losses differ by {apart:.1e}, so its time does not count");
