@@ -8,10 +8,11 @@ use kiln_data::{DataKind, Fact, Facts, Sizes, Tokens};
 use kiln_files::{open_regular, shown, shown_path};
 use kiln_models::{Model, Net};
 use kiln_nn::lora::{self, LoraOptions};
-use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
-use kiln_nn::{Init, Module};
+use kiln_nn::weights::{Layout, LoadOptions, Metadata, WeightsError, WeightsFile};
+use kiln_nn::{Init, Module, Shape};
 use kiln_train::RunFolder;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -118,7 +119,7 @@ pub(crate) fn begin<B: Backend>(settings: &Settings, sizes: Sizes, begins: bool,
     }
     let mut net = model.build_for(backend, settings.seed, sizes)?;
     if !is_of(base, model)? {
-        take(&mut net, base)?;
+        take(&mut net, model, base, backend)?;
         return Ok(net);
     }
     let saved = of(base, model, backend)?;
@@ -145,13 +146,35 @@ fn is_of(path: &Path, model: Model) -> Result<bool> {
     Ok(belongs_to(&path, weights.metadata()).is_ok_and(|its| its == model))
 }
 
-/// Takes the weights of another model's file or run into a new network, as far as it has parameters of their names.
-fn take<B: Backend>(net: &mut Net<B>, path: &Path) -> Result<()> {
+/// Takes the weights of another model's file or run, or of a file of PyTorch's, into a new network, as far as it has parameters of their
+/// names. Of networks of images the heads of other numbers of classes stay as they are.
+fn take<B: Backend>(net: &mut Net<B>, model: Model, path: &Path, backend: &B) -> Result<()> {
     let path = file(path)?;
     let mut weights = WeightsFile::open(&path).map_err(failed)?;
-    let report = weights.load_into(net, LoadOptions::partial()).map_err(failed)?;
+    let dict = weights.state_dict(backend).map_err(failed)?;
+    let options = LoadOptions::partial();
+    let mut report = net.load_state_dict(&dict, options).map_err(failed)?;
+    if !report.mismatched.is_empty() && !weights.metadata().contains_key(MODEL) {
+        report = net
+            .load_state_dict(&dict, options.layout(Layout::Torch))
+            .map_err(failed)?;
+    }
     let shown = shown_path(&path);
-    if let Some(other) = report.mismatched.first() {
+    let shapes: HashMap<String, Shape> = net
+        .named_parameters()
+        .into_iter()
+        .map(|(n, p)| (n, *p.shape()))
+        .collect();
+    let inputs = |shape: &Shape| {
+        let mut inputs = shape.get(1..).unwrap_or_default().to_vec();
+        inputs.sort_unstable();
+        inputs
+    };
+    let is_head = |name: &String| match (dict.get(name), shapes.get(name)) {
+        (Some(its), Some(own)) => model.input().image().is_some() && inputs(its.shape()) == inputs(own),
+        _ => false,
+    };
+    if let Some(other) = report.mismatched.iter().find(|other| !is_head(&other.name)) {
         return Err(Error::failure(format!(
             "{shown}: `{}` has another shape than in the network",
             other.name

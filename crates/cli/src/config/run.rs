@@ -58,7 +58,8 @@ pub(crate) struct RunConfig {
     pub(crate) precision: Option<Precision>,
 
     /// Start from these weights instead of random ones: a weights file or the folder of a run, whose text has the characters or tokens. Of
-    /// another model, those are taken whose names and shapes the model has
+    /// another model, or of PyTorch's (.safetensors), those are taken whose names and shapes the model has; heads for other classes of images
+    /// are not
     #[arg(long = "init-from", value_name = "PATH")]
     pub(crate) init_from: Option<PathBuf>,
 

@@ -2,7 +2,10 @@
 
 use crate::common::{run, succeeds};
 use kiln_cpu::Cpu;
-use kiln_nn::weights;
+use kiln_data::Sizes;
+use kiln_models::Model;
+use kiln_nn::module::Value;
+use kiln_nn::{Module, weights};
 use std::path::Path;
 
 fn names(dir: &Path, out: &str) -> Vec<String> {
@@ -139,4 +142,34 @@ fn what_cannot_be_adapted_is_refused() {
         &["c_attn", "target_modules"],
     );
     refused(&["--init-from", "base", "--lora", "r=2", "--ema", "0.9"], 2, &["--ema"]);
+}
+
+/// Of a file of PyTorch's, whose kernels lie in another order; a head for other classes is left out.
+#[test]
+fn runs_start_from_weights_in_pytorchs_layout() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (dir, cpu) = (temporary.path(), Cpu::new());
+    for classes in [10, 7] {
+        let sizes = Sizes {
+            outputs: Some(classes),
+            ..Sizes::default()
+        };
+        let net = Model::Lenet.build_for(&cpu, 3, sizes).unwrap();
+        let file = dir.join(format!("{classes}.safetensors"));
+        weights::write(&file, &net.torch_state_dict().unwrap(), &weights::Metadata::new()).unwrap();
+        let out = format!("run-{classes}");
+        let words = format!(
+            "train lenet --synthetic 8 --batch 8 --max-steps 1 --lr 1e-30 --momentum 0 --device cpu --init-from {} --out {out}",
+            file.display()
+        );
+        succeeds(dir, &words.split(' ').collect::<Vec<_>>());
+        let (found, _) = weights::read(dir.join(out).join("last.safetensors"), &cpu).unwrap();
+        for (name, value) in net.state_dict().iter() {
+            let same = match (value, found.get(name).unwrap()) {
+                (Value::Float(a), Value::Float(b)) => a.to_f64().unwrap() == b.to_f64().unwrap(),
+                _ => true,
+            };
+            assert_eq!(same, classes == 10 || !name.starts_with("fc3"), "{name}");
+        }
+    }
 }
