@@ -55,6 +55,11 @@ impl<B: Backend> Body<B> {
             body.pin_eval(true);
             body.set_trainable(&|name| name.contains("bn") || name.contains("downsample.1"), false);
         }
+        let stages = ["layer4.", "layer3.", "layer2.", "layer1."];
+        if config.trained_stages <= stages.len() {
+            let trained = &stages[..config.trained_stages];
+            body.set_trainable(&|name| !trained.iter().any(|stage| name.starts_with(stage)), false);
+        }
         Ok(body)
     }
 

@@ -12,6 +12,9 @@ pub struct BodyConfig {
     /// Batch norms that keep their statistics, scales and shifts, as in fine-tuning from weights of ImageNet; from random weights they have
     /// to train.
     pub frozen_norm: bool,
+    /// How many of the stages are trained, the last ones: with five the first convolution is as well (torchvision's
+    /// `trainable_backbone_layers`). The weights of the others are kept, as they come from ImageNet.
+    pub trained_stages: usize,
 }
 
 /// How the first half of a detector finds proposals.
@@ -76,6 +79,7 @@ impl FasterRcnnConfig {
             width: 64,
             bottleneck: true,
             frozen_norm: true,
+            trained_stages: 3,
         },
         channels: 256,
         anchor_sizes: [32.0, 64.0, 128.0, 256.0, 512.0],
@@ -106,6 +110,7 @@ impl FasterRcnnConfig {
             width: 16,
             bottleneck: false,
             frozen_norm: false,
+            trained_stages: 5,
         },
         channels: 64,
         anchor_sizes: [12.0, 24.0, 48.0, 80.0, 128.0],

@@ -186,8 +186,9 @@ fn yolos_have_the_parameters_of_ultralytics() {
 #[test]
 fn faster_rcnn_has_the_parameters_of_torchvision() {
     let mut net = FasterRcnn::<Cpu>::new(Init::new(&Cpu::new(), 0), FasterRcnnConfig::COCO).unwrap();
-    // With the scales and shifts of batch norms, which are frozen: torchvision has these as buffers.
-    assert_eq!((net.num_parameters(), net.num_trainable()), (41_808_406, 41_755_286));
+    // With the scales and shifts of batch norms, which are frozen: torchvision has these as buffers, and 41,755,286 parameters, of which
+    // the stem's 9,408 and the first stage's 212,992 are frozen too.
+    assert_eq!((net.num_parameters(), net.num_trainable()), (41_808_406, 41_532_886));
     let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
     for name in [
         "backbone.body.layer4.2.conv3.weight",
@@ -253,4 +254,33 @@ fn images_and_targets_that_do_not_fit_are_refused() {
         FasterRcnn::<Cpu>::new(Init::new(&Cpu::new(), 0), config).err().unwrap(),
         "classes",
     );
+}
+
+/// As torchvision's `trainable_backbone_layers`: stem first, frozen with its norm.
+#[test]
+fn the_first_stages_of_a_body_keep_their_weights() {
+    let small = FasterRcnnConfig::SMALL;
+    for (trained_stages, kept) in [
+        (2, &["conv1", "bn1", "layer1", "layer2"][..]),
+        (4, &["conv1", "bn1"]),
+        (5, &[]),
+    ] {
+        let config = FasterRcnnConfig {
+            body: BodyConfig {
+                blocks: [1; 4],
+                width: 4,
+                trained_stages,
+                ..small.body
+            },
+            ..small
+        };
+        let net = FasterRcnn::new(Init::new(&Cpu::new(), 1), config).unwrap();
+        for (name, param) in net.named_parameters() {
+            let part = name
+                .strip_prefix("backbone.body.")
+                .and_then(|name| name.split('.').next());
+            let frozen = part.is_some_and(|part| kept.contains(&part));
+            assert_eq!(param.is_trainable(), !frozen, "{name}");
+        }
+    }
 }

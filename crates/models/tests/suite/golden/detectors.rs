@@ -61,6 +61,7 @@ fn faster_rcnn_equals_torchvisions() {
                 width: 4,
                 bottleneck,
                 frozen_norm: true,
+                trained_stages: 5,
             },
             channels: 8,
             anchor_sizes: [8.0, 16.0, 24.0, 32.0, 64.0],
