@@ -24,6 +24,7 @@ impl<B: Backend> Asked<'_, B> {
         let tokenizer = weights::tokenizer_file(&self.saved.path);
         let options = FileOptions {
             shape: self.saved.model.input().shape,
+            own_size: self.saved.model.recipe().crops_own_sizes(),
             facts: &self.saved.facts,
             tokenizer: Some(&tokenizer),
             invert: match self.args.invert {

@@ -91,6 +91,7 @@ impl<B: Backend> Asked<'_, B> {
     fn transcript(&self, path: &Path) -> Result<Transcript> {
         let options = FileOptions {
             shape: self.saved.model.input().shape,
+            own_size: false,
             facts: &self.saved.facts,
             tokenizer: None,
             invert: None,

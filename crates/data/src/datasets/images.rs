@@ -42,11 +42,14 @@ pub(super) fn dimensions(shape: &[usize]) -> Result<[usize; 3]> {
         .map_err(|_| DataError::shape("images", shown(), "an image [H, W, C]"))
 }
 
-/// The image in a file, scaled to the network's input.
+/// The image in a file, scaled to the network's input unless it keeps its size.
 pub(super) fn scaled(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
     let [h, w, c] = dimensions(options.shape)?;
-    let image = decode_image(path, c, &ImageLimits::default())?;
-    Ok(vec![sample(&resize_bilinear(&image, h, w)?)?])
+    let mut image = decode_image(path, c, &ImageLimits::default())?;
+    if !options.own_size {
+        image = resize_bilinear(&image, h, w)?;
+    }
+    Ok(vec![sample(&image)?])
 }
 
 /// An image as a sample.

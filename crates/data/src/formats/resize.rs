@@ -35,38 +35,91 @@ pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<D
     if (height, width) == (image.height, image.width) {
         return Ok(image.clone());
     }
-    let across = taps(image.width, width)?;
-    let down = taps(image.height, height)?;
-    let mut rows: Vec<f32> = Vec::new();
-    reserve(
-        &mut rows,
-        Shape::new(&[image.height, width, c])?.size(),
-        "a resized image",
-    )?;
-    for row in image.pixels.chunks_exact(image.width * c) {
-        for tap in &across {
-            for channel in 0..c {
-                let pixels = row[tap.first * c + channel..].iter().step_by(c);
-                rows.push(tap.weights.iter().zip(pixels).map(|(w, &p)| w * f32::from(p)).sum());
-            }
-        }
-    }
+    let scaling = Scaling::of_window((0, 0), (image.height, image.width), (height, width))?;
     let mut pixels = Vec::new();
     reserve(&mut pixels, Shape::new(&[height, width, c])?.size(), "a resized image")?;
-    for tap in &down {
-        for x in 0..width * c {
-            let column = rows[tap.first * width * c + x..].iter().step_by(width * c);
-            let value: f32 = tap.weights.iter().zip(column).map(|(w, &p)| w * p).sum();
-            // `as u8` saturates at 0 and 255.
-            pixels.push((value + 0.5) as u8);
-        }
-    }
+    scaling.apply(&image.pixels, image.width, c, |byte| pixels.push(byte))?;
     Ok(Decoded {
         height,
         width,
         channels: c,
         pixels,
     })
+}
+
+/// The scaling of a window of an image: the rows and the columns of the image that each row and column of the result averages.
+pub(crate) struct Scaling {
+    down: Vec<Tap>,
+    across: Vec<Tap>,
+}
+
+impl Scaling {
+    /// The scaling of the `size` = (height, width) pixels from `corner` on to as many as `to` says.
+    pub(crate) fn of_window(corner: (usize, usize), size: (usize, usize), to: (usize, usize)) -> Result<Self> {
+        let side = |first: usize, from: usize, to: usize| -> Result<Vec<Tap>> {
+            let mut taps = taps(from, to)?;
+            taps.iter_mut().for_each(|tap| tap.first += first);
+            Ok(taps)
+        };
+        Ok(Scaling {
+            across: side(corner.1, size.1, to.1)?,
+            down: side(corner.0, size.0, to.0)?,
+        })
+    }
+
+    /// The part of the result of `size` = (height, width) from `corner` on.
+    pub(crate) fn cropped(mut self, corner: (usize, usize), size: (usize, usize)) -> Self {
+        let crop = |taps: &mut Vec<Tap>, first: usize, count: usize| {
+            taps.truncate(first + count);
+            taps.drain(..first);
+        };
+        crop(&mut self.down, corner.0, size.0);
+        crop(&mut self.across, corner.1, size.1);
+        self
+    }
+
+    /// Scales an image of pixels from 0 to 255, `width` of them in a row, of `c` channels, and hands over the bytes of the result in order.
+    pub(crate) fn apply<T: Copy + Into<f32>>(
+        &self,
+        image: &[T],
+        width: usize,
+        c: usize,
+        mut put: impl FnMut(u8),
+    ) -> Result<()> {
+        let first = self.down.iter().map(|tap| tap.first).min().unwrap_or(0);
+        let last = self
+            .down
+            .iter()
+            .map(|tap| tap.first + tap.weights.len())
+            .max()
+            .unwrap_or(0);
+        let row = self.across.len() * c;
+        let mut rows: Vec<f32> = Vec::new();
+        reserve(&mut rows, Shape::new(&[last - first, row])?.size(), "a resized image")?;
+        for source in image[first * width * c..last * width * c].chunks_exact(width * c) {
+            for tap in &self.across {
+                for channel in 0..c {
+                    let pixels = source[tap.first * c + channel..].iter().step_by(c);
+                    rows.push(
+                        tap.weights
+                            .iter()
+                            .zip(pixels)
+                            .map(|(w, &p)| w * Into::<f32>::into(p))
+                            .sum(),
+                    );
+                }
+            }
+        }
+        for tap in &self.down {
+            for x in 0..row {
+                let column = rows[(tap.first - first) * row + x..].iter().step_by(row);
+                let value: f32 = tap.weights.iter().zip(column).map(|(w, &p)| w * p).sum();
+                // `as u8` saturates at 0 and 255.
+                put((value + 0.5) as u8);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The source pixels from `first` on, and their weights, that one output pixel averages.

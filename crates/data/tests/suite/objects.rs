@@ -13,6 +13,7 @@ fn request(path: &Path) -> Request<'_> {
     Request {
         path: Some(path),
         shape: &[16, 16, 3],
+        own_size: false,
         target: None,
         tokenizer: None,
         bad: BadRecords::Refuse,
@@ -252,6 +253,7 @@ fn an_image_to_ask_about_remembers_its_size() {
         shape: &[16, 16, 3],
         facts: &Facts::default(),
         tokenizer: None,
+        own_size: false,
         invert: None,
     };
     let read = DataKind::Scenes.card().file.unwrap();
@@ -290,6 +292,34 @@ fn scenes_are_the_same_each_time_and_have_objects_of_every_class() {
     let again = (card.held_back)(&request).unwrap();
     assert_eq!(again.get(5).unwrap(), opened.test.get(5).unwrap());
     assert_ne!(again.get(5).unwrap().input, opened.train.get(5).unwrap().input);
+}
+
+/// Sums of pixels and the last objects of some scenes as `benches/peers/scenes.py` draws them.
+#[test]
+fn scenes_are_those_of_the_script_in_python() {
+    let request = Request {
+        path: None,
+        shape: &[160, 160, 3],
+        ..request(Path::new(""))
+    };
+    let opened = (DataKind::Scenes.card().open)(&request).unwrap();
+    for (part, index, sum, class, bounds) in [
+        (&opened.train, 0, 7_543_874.0, 2, [89.435, 83.645, 126.17, 120.38]),
+        (&opened.train, 2, 6_358_314.0, 0, [43.25, 36.09, 75.404, 65.029]),
+        (&opened.test, 1, 7_650_228.0, 0, [39.622, 52.823, 76.614, 91.761]),
+        (&opened.test, 2, 6_568_190.0, 1, [145.057, 118.805, 150.735, 137.73]),
+    ] {
+        let sample = part.get(index).unwrap();
+        let found: f64 = sample.input.iter().map(|&x| f64::from(x)).sum();
+        // Powers of f32 may differ in the last bit, and a pixel then by one.
+        assert!((found - sum).abs() <= 20.0, "{found} and {sum}");
+        let (its, edges, _) = *objects(&sample).last().unwrap();
+        assert_eq!(its, class);
+        assert!(
+            edges.iter().zip(bounds).all(|(a, b)| (a - b).abs() < 2e-3),
+            "{edges:?} and {bounds:?}"
+        );
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ fn request<'a>(path: &'a Path, bad: BadRecords, facts: Option<&'a Facts>) -> Req
     Request {
         path: Some(path),
         shape: &[12],
+        own_size: false,
         target: None,
         tokenizer: None,
         bad,
@@ -154,6 +155,7 @@ fn a_text_gives_lines_to_be_noised_and_lines_with_mistakes_that_stay() {
         shape: &[128],
         facts: &opened.facts,
         tokenizer: None,
+        own_size: false,
         invert: None,
     };
     let samples = (DataKind::Spelling.card().file.unwrap())(&file, &options).unwrap();

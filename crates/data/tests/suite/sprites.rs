@@ -54,6 +54,7 @@ fn request<'a>(path: &'a Path, shape: &'a [usize]) -> Request<'a> {
     Request {
         path: Some(path),
         shape,
+        own_size: false,
         target: None,
         tokenizer: None,
         bad: BadRecords::Refuse,
@@ -243,6 +244,7 @@ fn a_single_picture_lies_on_the_same_ground() {
         shape: &[1, 2, 3],
         facts: &Facts::default(),
         tokenizer: None,
+        own_size: false,
         invert: None,
     };
     let samples = DataKind::SpriteSheet.card().file.unwrap()(&file, &options).unwrap();

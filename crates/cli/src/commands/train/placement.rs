@@ -29,6 +29,15 @@ pub(super) fn decide(settings: &Settings, data: &Data, device: &str) -> Result<O
         }
         _ => return Ok(None),
     };
+    if data.train.shape().is_none() || data.test.shape().is_none() {
+        return match settings.data_on_device {
+            Placement::On => Err(Error::usage(format!(
+                "the images of {model} have sizes of their own, and such are not kept on a device"
+            ))
+            .help("leave out --data-on-device")),
+            _ => Ok(None),
+        };
+    }
     let same = Arc::ptr_eq(&data.train, &data.test);
     let images = data.train.len() + if same { 0 } else { data.test.len() };
     let bytes = (images as u64).saturating_mul(image);
