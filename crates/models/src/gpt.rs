@@ -201,18 +201,16 @@ impl<B: Backend> LanguageModel<B> for Gpt<B> {
     }
     fn next(&self, ids: &Indices<B>, cache: &mut TextCache<B>) -> Result<Tensor<B>> {
         let (past, length) = positions("gpt", ids, cache.len(), self.context())?;
-        let mut behind = cache.clone();
-        let logits = trace::scope(self, ids, || {
+        let next = |cache: &mut TextCache<B>| {
             let x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, past, length)?)?;
             let mut stream = ResidualStream::new(&x);
-            for (block, cache) in self.h.iter().zip(behind.layers("gpt", self.h.len())?) {
+            for (block, cache) in self.h.iter().zip(cache.layers("gpt", self.h.len())?) {
                 stream = block.add_to(stream, Some(cache))?;
             }
             let x = last("gpt", &stream.norm(&self.ln_f)?.1)?;
             self.lm_head.forward(&x)?.squeeze(1)
-        })?;
-        *cache = behind;
-        Ok(logits)
+        };
+        trace::scope(self, ids, || cache.read(next))
     }
     fn cache(&self) -> TextCache<B> {
         TextCache::new(self.h.len())

@@ -302,15 +302,13 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         })
     }
     fn next(&self, ids: &Indices<B>, cache: &mut TextCache<B>) -> Result<Tensor<B>> {
-        let mut behind = cache.clone();
-        let logits = trace::scope(self, ids, || {
-            let x = last("gpt2", &self.transformer.next(ids, &mut behind)?)?;
+        let next = |cache: &mut TextCache<B>| {
+            let x = last("gpt2", &self.transformer.next(ids, cache)?)?;
             TiedHead::new(&self.transformer.wte.weight, None)
                 .forward(&x)?
                 .squeeze(1)
-        })?;
-        *cache = behind;
-        Ok(logits)
+        };
+        trace::scope(self, ids, || cache.read(next))
     }
     fn cache(&self) -> TextCache<B> {
         TextCache::new(self.transformer.h.len())

@@ -28,6 +28,21 @@ impl<B: Backend> TextCache<B> {
         self.len() == 0
     }
 
+    /// Forgets all tokens but the first `len`: [`KeyValueCache::truncate`].
+    pub fn truncate(&mut self, len: usize) {
+        self.layers.iter_mut().for_each(|layer| layer.truncate(len));
+    }
+
+    /// Runs `next`, which reads tokens; if it fails, forgets those that layers have read.
+    pub(crate) fn read<T>(&mut self, next: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.len();
+        let read = next(self);
+        if read.is_err() {
+            self.truncate(before);
+        }
+        read
+    }
+
     /// The caches of the layers, in their order.
     ///
     /// # Errors

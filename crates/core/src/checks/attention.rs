@@ -122,10 +122,11 @@ fn apart<R: Runtime>(
         p.scale,
         "a finite number above 0",
     )?;
+    of.require(p.keys <= p.room, "keys", p.keys, "at most as many as there is room for")?;
     let queries = [p.batch, p.heads, p.queries, p.width];
     let sizes = [
         of.size(&queries)?,
-        of.size(&[p.batch, p.kv_heads, p.keys, p.width])?,
+        of.size(&[p.batch, p.kv_heads, p.room, p.width])?,
         of.size(&queries[..3])?,
     ];
     let dtype = of.float(x.q)?;
@@ -169,6 +170,7 @@ pub fn dot_product_attention_grad<R: Runtime>(
     dv: &R::Buffer,
 ) -> Result<()> {
     let of = Operands::new(on, "dot_product_attention_grad");
+    of.require(p.room == p.keys, "room", p.room, "the number of keys")?;
     let (dtype, [queries, keys, rows]) = apart(&of, p, &x)?;
     of.holds("y", y, dtype, queries)?;
     of.holds("lse", lse, accumulator(dtype), rows)?;

@@ -95,6 +95,7 @@ impl AttentionParams {
             kv_heads: self.heads,
             queries: self.positions,
             keys: self.positions,
+            room: self.positions,
             width: self.width,
             mask: self.mask,
             bias: self.bias,

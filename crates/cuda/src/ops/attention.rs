@@ -186,7 +186,7 @@ impl Call {
                 head,
             }
         };
-        let (queries, keys) = (of(p.heads, p.queries), of(p.kv_heads, p.keys));
+        let (queries, keys) = (of(p.heads, p.queries), of(p.kv_heads, p.room));
         Call::new([queries, keys, keys, queries], p)
     }
 

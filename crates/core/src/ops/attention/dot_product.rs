@@ -19,6 +19,9 @@ pub struct DotProductAttentionParams {
     pub queries: u64,
     /// The number of keys, each with a value.
     pub keys: u64,
+    /// The number of keys that each sequence, or each of its heads where these come before positions, has room for, at least `keys`, which
+    /// come first; so with values. Gradients are of `keys` alone.
+    pub room: u64,
     /// The number of entries in the vectors of a head.
     pub width: u64,
     /// The strides of a mask of the scores `[batch, heads, queries, keys]`, in elements: 0 where one entry serves all.
@@ -40,7 +43,7 @@ pub struct DotProductAttentionParams {
     /// 1 if heads come before positions.
     pub heads_first: u32,
 }
-const _: () = assert!(size_of::<DotProductAttentionParams>() == 152);
+const _: () = assert!(size_of::<DotProductAttentionParams>() == 160);
 
 impl DotProductAttentionParams {
     /// Parameters without mask, for queries of `[batch, heads, queries, width]` and keys and values of `kv`, the number of their
@@ -71,6 +74,7 @@ impl DotProductAttentionParams {
             kv_heads: kv_heads as u64,
             queries: queries as u64,
             keys: keys as u64,
+            room: keys as u64,
             width: width as u64,
             mask: [0; 4],
             bias: [0; 4],
@@ -82,6 +86,14 @@ impl DotProductAttentionParams {
             causal: u32::from(causal),
             heads_first: u32::from(heads_first),
         })
+    }
+
+    /// Attention to the first `keys` keys of those that there is room for, as of a cache that grows.
+    pub fn first(self, keys: usize) -> Self {
+        DotProductAttentionParams {
+            keys: self.room.min(keys as u64),
+            ..self
+        }
     }
 
     /// These parameters with the dropout of `p`.
@@ -158,6 +170,14 @@ mod tests {
         assert_eq!(params([2, 1], false).unwrap().flops(), 4 * 2 * 2 * 4 * 15);
         // Rows of 1, 2, 3, 3, 3 keys.
         assert_eq!(params([2, 1], true).unwrap().flops(), 4 * 2 * 2 * 4 * 12);
+    }
+
+    #[test]
+    fn the_first_keys_are_at_most_those_that_there_are() {
+        let p = params([2, 1], false).unwrap();
+        let (few, all) = (p.first(2), p.first(9));
+        assert_eq!(([few.keys, few.room], [all.keys, all.room]), ([2, 3], [3, 3]));
+        assert_eq!(few.flops(), 4 * 2 * 2 * 4 * 10);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
     }
 
     fn key_head<'x>(&self, x: &'x [A], n: usize, head: usize) -> Vectors<'x, A> {
-        self.head(x, [self.kv_heads, self.keys], [n, head])
+        self.head(x, [self.kv_heads, self.p.room as usize], [n, head])
     }
 
     /// The views of all heads of a result, sequence by sequence.

@@ -322,13 +322,15 @@ impl<B: Backend> TransformerDecoder<B> {
             let expected = format!("one of {}", self.layers.len());
             return Err(Error::invalid("transformer_decoder", "cache", found, expected));
         }
-        let mut behind = cache.clone();
+        let before = cache.len();
         let y = trace::scope(self, x, || {
-            let mut blocks = self.layers.iter().zip(&mut behind.layers);
+            let mut blocks = self.layers.iter().zip(&mut cache.layers);
             let last = blocks.try_fold(x.clone(), |x, (block, cache)| block.next(&x, cache, source))?;
             self.norm.forward(&last)
-        })?;
-        *cache = behind;
-        Ok(y)
+        });
+        if y.is_err() {
+            cache.layers.iter_mut().for_each(|layer| layer.seen.truncate(before));
+        }
+        y
     }
 }

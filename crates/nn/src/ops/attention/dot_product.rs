@@ -96,7 +96,7 @@ impl<B: Backend> Tensor<B> {
             let (key, value) = (cast.of(key)?, cast.of(value)?);
             return cast.of(self)?.scaled_dot_product_attention(&key, &value, options);
         }
-        match fused::attention([self, key, value], true, options)? {
+        match fused::attention([self, key, value], true, None, options)? {
             Some(y) => Ok(y),
             None => composed([self, key, value], options),
         }

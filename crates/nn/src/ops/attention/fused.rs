@@ -196,10 +196,12 @@ fn strides(mask: &[usize], leading: &[usize], p: &DotProductAttentionParams) -> 
 }
 
 /// Attention of queries `[…, H, L, E]` to keys and values `[…, K, S, E]`, or where heads do not come first, of `[N, L, H, E]` to
-/// `[N, S, K, E]`; nothing where the op does not take the operands.
+/// `[N, S, K, E]`; nothing where the op does not take the operands. With `first` it is to so many keys at the beginning, without a
+/// gradient.
 pub(super) fn attention<B: Backend>(
     [q, k, v]: [&Tensor<B>; 3],
     heads_first: bool,
+    first: Option<usize>,
     options: &AttentionOptions<'_, B>,
 ) -> Result<Option<Tensor<B>>> {
     let dtype = q.dtype();
@@ -210,6 +212,9 @@ pub(super) fn attention<B: Backend>(
     let Some(mut p) = params(shapes, heads_first, options.scale, options.causal) else {
         return Ok(None);
     };
+    if let Some(first) = first {
+        p = p.first(first);
+    }
     let leading = match (heads_first, q.rank()) {
         (true, rank) if rank > 3 => &shapes[0][..rank - 3],
         (true, _) => &[],
@@ -242,10 +247,28 @@ pub(crate) fn by_heads<B: Backend>(
 ) -> Result<Tensor<B>> {
     let [q, k, v] = x.map(|x| x.unflatten(-1, (heads, -1)));
     let [q, k, v] = [q?, k?, v?];
-    if let Some(y) = attention([&q, &k, &v], false, options)? {
+    if let Some(y) = attention([&q, &k, &v], false, None, options)? {
         return y.flatten(2, -1);
     }
     let [q, k, v] = [&q, &k, &v].map(|x| x.transpose(1, 2));
     let y = q?.scaled_dot_product_attention(&k?, &v?, options)?;
     y.transpose(1, 2)?.flatten(2, -1)
+}
+
+/// As [`by_heads`], to the first `keys` of the positions of keys and values alone.
+pub(super) fn by_heads_of<B: Backend>(
+    keys: usize,
+    [q, k, v]: [&Tensor<B>; 3],
+    heads: usize,
+    options: &AttentionOptions<'_, B>,
+) -> Result<Tensor<B>> {
+    let tracked = [q, k, v].iter().any(|x| x.is_tracked());
+    if k.shape()[1] != keys && !(tracked && is_grad_enabled()) {
+        let [q, k, v] = [q, k, v].map(|x| x.unflatten(-1, (heads, -1)));
+        if let Some(y) = attention([&q?, &k?, &v?], false, Some(keys), options)? {
+            return y.flatten(2, -1);
+        }
+    }
+    let [k, v] = [k, v].map(|x| x.narrow(1, 0, keys));
+    by_heads([q, &k?, &v?], heads, options)
 }

@@ -280,7 +280,9 @@ fn apart<B: Backend>() -> Vec<Call<B>> {
                 };
                 on.dot_product_attention(p, AttentionOperands { q, k, v, masks }, y, l)
             },
-        )),
+        ))
+        // Attention to the first keys of those that there is room for.
+        .small(field!(DotProductAttentionParams, keys)),
         unmasked(call(
             "dot_product_attention_grad",
             made(false),
