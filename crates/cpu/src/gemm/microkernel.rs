@@ -289,16 +289,12 @@ pub(crate) struct DotTile<A> {
     pub(crate) a: [*const A; DOTS],
     pub(crate) b: [*const A; DOTS],
     pub(crate) len: usize,
-    /// The distance in elements from a column of B to the one that the next tile reads in its place.
-    pub(crate) next: usize,
+    /// The address from which memory is prefetched, as much of it as the tile reads of B; it need not be readable.
+    pub(crate) ahead: *const A,
 }
 
 /// The number of rows and columns of a [`DotTile`].
 pub(crate) const DOTS: usize = 4;
-
-/// The distance, in elements of a column, at which columns of B are prefetched: with one row they come from memory as fast as they
-/// are read, and four columns at a time are too short for the hardware to follow.
-const DOTS_AHEAD: usize = 512;
 
 /// Computes the first `MR` rows of the tile; the others stay as they are.
 ///
@@ -308,15 +304,14 @@ const DOTS_AHEAD: usize = 512;
 pub(crate) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c: &mut [[V::Element; DOTS]; DOTS]) {
     let mut sums = [[V::zero(); DOTS]; MR];
     let whole = t.len / V::LANES * V::LANES;
-    let (ahead, over) = (DOTS_AHEAD.min(t.len), t.next.wrapping_sub(t.len));
+    let mut ahead = t.ahead;
     // SAFETY: the caller's contract bounds every offset below; a prefetch need not be readable.
     unsafe {
         for k in (0..whole).step_by(V::LANES) {
-            let at = k + ahead;
-            let at = if at < t.len { at } else { at.wrapping_add(over) };
             let mut b = [V::zero(); DOTS];
             for j in 0..DOTS {
-                V::prefetch(t.b[j].wrapping_add(at));
+                V::prefetch(ahead);
+                ahead = ahead.wrapping_add(V::LANES);
                 b[j] = V::load(t.b[j].add(k));
             }
             for i in 0..MR {

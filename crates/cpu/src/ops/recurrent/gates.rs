@@ -63,6 +63,15 @@ macro_rules! each {
     }};
 }
 
+/// The blocks of several gates: those of `$x` that begin at each of `$k` times `$len`, and `$at` behind.
+///
+/// A macro, because the closure of an array's `map` becomes a function of its own, without the instructions of the loop around it.
+macro_rules! gates {
+    ($x:expr, $len:expr, $at:expr, $n:expr, [$($k:literal),+]) => {
+        [$(load($x, $k * $len + $at, $n)),+]
+    };
+}
+
 /// Runs `$body` with the place `$at` and the size `$n` of each block of `$len` elements.
 macro_rules! blocks {
     ($len:expr, $at:ident, $n:ident, $body:block) => {
@@ -128,8 +137,8 @@ fn elman<A: Math, F: Pointwise<A>>(step: &Step<'_, A>, h: &mut [A]) {
 fn lstm<A: Math>(step: &Step<'_, A>, h: &mut [A], c: &mut [A], mut kept: Option<&mut [A]>) {
     let len = h.len();
     blocks!(len, at, n, {
-        let [x0, x1, x2, x3] = [0, 1, 2, 3].map(|k| load(step.x, k * len + at, n));
-        let [r0, r1, r2, r3] = [0, 1, 2, 3].map(|k| load(step.products, k * len + at, n));
+        let [x0, x1, x2, x3] = gates!(step.x, len, at, n, [0, 1, 2, 3]);
+        let [r0, r1, r2, r3] = gates!(step.products, len, at, n, [0, 1, 2, 3]);
         let i = each!(x0, r0 => sigmoid(x0 + r0));
         let f = each!(x1, r1 => sigmoid(x1 + r1));
         let g = each!(x2, r2 => tanh(x2 + r2));
@@ -154,8 +163,8 @@ fn lstm<A: Math>(step: &Step<'_, A>, h: &mut [A], c: &mut [A], mut kept: Option<
 fn gru<A: Math>(step: &Step<'_, A>, h: &mut [A], mut kept: Option<&mut [A]>) {
     let len = h.len();
     blocks!(len, at, n, {
-        let [x0, x1, x2] = [0, 1, 2].map(|k| load(step.x, k * len + at, n));
-        let [r0, r1, q] = [0, 1, 2].map(|k| load(step.products, k * len + at, n));
+        let [x0, x1, x2] = gates!(step.x, len, at, n, [0, 1, 2]);
+        let [r0, r1, q] = gates!(step.products, len, at, n, [0, 1, 2]);
         let r = each!(x0, r0 => sigmoid(x0 + r0));
         let z = each!(x1, r1 => sigmoid(x1 + r1));
         let new = each!(x2, r, q => tanh(x2 + r * q));
@@ -201,7 +210,7 @@ fn elman_back<A: Math, F: Pointwise<A>>(of: &Back<'_, A>, dh: &mut [A], dx: &mut
 fn lstm_back<A: Math>(of: &Back<'_, A>, dh: &mut [A], dc: &mut [A], dx: &mut [A]) {
     let len = dh.len();
     blocks!(len, at, n, {
-        let [i, f, g, o, c] = [0, 1, 2, 3, 4].map(|k| load(of.kept, k * len + at, n));
+        let [i, f, g, o, c] = gates!(of.kept, len, at, n, [0, 1, 2, 3, 4]);
         let (own, later, old) = (load(of.g, at, n), load(dh, at, n), load(of.c, at, n));
         let d = each!(own, later => own + later);
         let t = each!(c => tanh(c));
@@ -220,7 +229,7 @@ fn lstm_back<A: Math>(of: &Back<'_, A>, dh: &mut [A], dc: &mut [A], dx: &mut [A]
 fn gru_back<A: Math>(of: &Back<'_, A>, dh: &mut [A], dx: &mut [A], dr: &mut [A]) {
     let len = dh.len();
     blocks!(len, at, n, {
-        let [r, z, new, q] = [0, 1, 2, 3].map(|k| load(of.kept, k * len + at, n));
+        let [r, z, new, q] = gates!(of.kept, len, at, n, [0, 1, 2, 3]);
         let (own, later, old) = (load(of.g, at, n), load(dh, at, n), load(of.before, at, n));
         let d = each!(own, later => own + later);
         let d_n = each!(d, z, new => tanh_slope(new, d * (A::ONE - z)));
