@@ -1,14 +1,15 @@
-//! Fine-tuning by low-rank additions to the linear layers of a net, all else staying as it is (Hu et al., "LoRA: Low-Rank Adaptation of
+//! Fine-tuning by low-rank additions to the linear layers of a net and to the packed projections of attention, all else staying as it is (Hu et al., "LoRA: Low-Rank Adaptation of
 //! Large Language Models", 2021; `LoraConfig` and `get_peft_model` of Hugging Face's peft).
 
-use crate::layers::{Linear, Lora};
+use crate::layers::{Linear, Lora, MultiheadAttention};
 use crate::module::{EntryMut, NamePattern, StateDict, entries, entries_mut};
 use crate::weights::WeightsError;
-use crate::{Backend, Entry, Error, Init, LoadOptions, Module, Result, WalkMut, Walkable};
+use crate::{Backend, Entry, Error, Init, LoadOptions, Module, Param, Result, WalkMut, Walkable};
 
 const OP: &str = "lora";
 
-/// The options of low-rank additions. By default every linear layer has one, `alpha` is `r`, and there is no dropout.
+/// The options of low-rank additions. By default every linear layer has one, and the packed projections of every
+/// [`MultiheadAttention`], under its name, as in peft; `alpha` is `r`, and there is no dropout.
 ///
 /// ```
 /// use kiln_nn::lora::{self, LoraOptions};
@@ -82,7 +83,7 @@ impl LoraOptions {
             ));
         }
         let mut names = Vec::new();
-        linears(model, &mut |name, _| {
+        layers(model, &mut |name, _, _| {
             names.push(name.to_string());
             Ok(())
         })?;
@@ -108,11 +109,11 @@ impl LoraOptions {
                 p.set_trainable(false);
             }
         }
-        linears(model, &mut |name, layer: &mut Linear<B>| {
+        layers(model, &mut |name, weight, lora| {
             if self.targets(name) {
-                let shape = [layer.weight.shape()[0], layer.weight.shape()[1]];
+                let shape = [weight.shape()[0], weight.shape()[1]];
                 let scaling = self.alpha / self.r as f64;
-                layer.lora = Some(Box::new(Lora::new(init, shape, self.r, scaling, self.dropout)?));
+                *lora = Some(Box::new(Lora::new(init, shape, self.r, scaling, self.dropout)?));
                 adapted.push(name.to_string());
             }
             Ok(())
@@ -121,15 +122,20 @@ impl LoraOptions {
     }
 }
 
-/// Calls `each` with every linear layer and its name.
-fn linears<B: Backend, M: Walkable<B> + ?Sized>(
-    model: &mut M,
-    each: &mut dyn FnMut(&str, &mut Linear<B>) -> Result<()>,
-) -> Result<()> {
+/// A function of a layer's name, its weight and its addition.
+type Each<'e, B> = &'e mut dyn FnMut(&str, &mut Param<B>, &mut Option<Box<Lora<B>>>) -> Result<()>;
+
+/// Calls `each` with every layer that may have an addition.
+fn layers<B: Backend, M: Walkable<B> + ?Sized>(model: &mut M, each: Each<'_, B>) -> Result<()> {
     let mut result = Ok(());
     model.walk_mut(&mut WalkMut::layers(&mut |name, layer| {
-        if let (Ok(()), Some(linear)) = (&result, layer.downcast_mut::<Linear<B>>()) {
-            result = each(name, linear);
+        if result.is_err() {
+            return;
+        }
+        if let Some(linear) = layer.downcast_mut::<Linear<B>>() {
+            result = each(name, &mut linear.weight, &mut linear.lora);
+        } else if let Some(attention) = layer.downcast_mut::<MultiheadAttention<B>>() {
+            result = each(name, &mut attention.in_proj_weight, &mut attention.lora);
         }
     }));
     result
@@ -189,15 +195,15 @@ pub fn unmerge<B: Backend, M: Walkable<B> + ?Sized>(model: &mut M) -> Result<()>
 /// [`Error::OutOfMemory`].
 pub fn remove<B: Backend, M: Walkable<B> + ?Sized>(model: &mut M) -> Result<()> {
     merge(model)?;
-    linears(model, &mut |_, layer: &mut Linear<B>| {
-        layer.lora = None;
+    layers(model, &mut |_, _, lora| {
+        *lora = None;
         Ok(())
     })
 }
 
 fn merged<B: Backend, M: Walkable<B> + ?Sized>(model: &mut M, merged: bool) -> Result<()> {
-    linears(model, &mut |_, layer: &mut Linear<B>| match &mut layer.lora {
-        Some(lora) => lora.merge_into(&mut layer.weight, merged),
+    layers(model, &mut |_, weight, lora| match lora {
+        Some(lora) => lora.merge_into(weight, merged),
         None => Ok(()),
     })
 }

@@ -1,9 +1,13 @@
 //! Multi-head attention.
 
-use super::{Dropout, Layer, Linear};
+use super::{Dropout, Layer, Linear, Lora};
 use crate::init::Initializer;
+use crate::module::Runnable;
 use crate::ops::by_heads;
-use crate::{AttentionOptions, Backend, Error, Init, KeyValueCache, Module, Param, Result, Rotary, Tensor, trace};
+use crate::{
+    AttentionOptions, Backend, Error, Init, KeyValueCache, Param, Result, Rotary, Tensor, Walk, WalkMut, Walkable,
+    trace,
+};
 use kiln_core::ops::Activation;
 use std::marker::PhantomData;
 
@@ -21,18 +25,47 @@ use std::marker::PhantomData;
 /// assert_eq!(attention.attend(&x, &x, &x, &AttentionOptions::masked(&tokens))?.shape(), x.shape());
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Clone, Debug, Module)]
+#[derive(Clone, Debug)]
 pub struct MultiheadAttention<B: Backend> {
     /// The projections of queries, keys and values, one below the other, `[3·width, width]`.
     pub in_proj_weight: Param<B>,
     /// Their bias `[3·width]`.
     pub in_proj_bias: Option<Param<B>>,
+    /// A low-rank addition to their weight; none unless a model is fine-tuned by it ([`LoraOptions`](crate::lora::LoraOptions)).
+    pub lora: Option<Box<Lora<B>>>,
     /// The projection of the result.
     pub out_proj: Linear<B>,
     dropout: Dropout<B>,
     heads: usize,
-    #[module(skip)]
     rotary: Option<Rotary>,
+}
+
+impl<B: Backend> Walkable<B> for MultiheadAttention<B> {
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        Some(self.duplicate())
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.field("in_proj_weight", &self.in_proj_weight);
+        walk.field("in_proj_bias", &self.in_proj_bias);
+        if let Some(lora) = &self.lora {
+            lora.walk(walk);
+        }
+        walk.field("out_proj", &self.out_proj);
+        walk.field("dropout", &self.dropout);
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        if walk.layer(self) {
+            walk.field("out_proj", &mut self.out_proj);
+            return;
+        }
+        walk.field("in_proj_weight", &mut self.in_proj_weight);
+        walk.field("in_proj_bias", &mut self.in_proj_bias);
+        if let Some(lora) = &mut self.lora {
+            lora.walk_mut(walk);
+        }
+        walk.field("out_proj", &mut self.out_proj);
+        walk.field("dropout", &mut self.dropout);
+    }
 }
 
 /// The options of a [`MultiheadAttention`].
@@ -98,7 +131,11 @@ impl<B: Backend> MultiheadAttention<B> {
             .in_proj_bias
             .as_ref()
             .map(|b| b.narrow(0, first * width, count * width));
-        x.linear(&weight, bias.transpose()?.as_ref(), Activation::None)
+        let y = x.linear(&weight, bias.transpose()?.as_ref(), Activation::None)?;
+        match self.lora.as_deref().filter(|lora| !lora.merged) {
+            Some(lora) => y.add(&lora.added_to(x, first * width, count * width)?),
+            None => Ok(y),
+        }
     }
 
     /// Attention of `query` `[N, L, width]` to `key` and `value` `[N, S, width]`, `[N, L, width]`. A mask or bias of the
@@ -296,6 +333,7 @@ impl<B: Backend> MultiheadAttentionBuilder<B> {
         Ok(MultiheadAttention {
             in_proj_weight: Param::new(init.tensor(&[3 * width, width], &Initializer::xavier_uniform(1.0))?),
             in_proj_bias,
+            lora: None,
             out_proj,
             dropout: Dropout::new(init, self.dropout)?,
             heads,

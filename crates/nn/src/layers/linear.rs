@@ -42,9 +42,7 @@ impl<B: Backend> Walkable<B> for Linear<B> {
         walk.field("weight", &self.weight);
         walk.field("bias", &self.bias);
         if let Some(lora) = &self.lora {
-            walk.field("lora_A", &lora.a);
-            walk.field("lora_B", &lora.b);
-            walk.field("lora_dropout", &lora.dropout);
+            lora.walk(walk);
         }
     }
     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
@@ -54,10 +52,7 @@ impl<B: Backend> Walkable<B> for Linear<B> {
         walk.field("weight", &mut self.weight);
         walk.field("bias", &mut self.bias);
         if let Some(lora) = &mut self.lora {
-            let Lora { a, b, dropout, .. } = &mut **lora;
-            walk.field("lora_A", a);
-            walk.field("lora_B", b);
-            walk.field("lora_dropout", dropout);
+            lora.walk_mut(walk);
         }
     }
 }

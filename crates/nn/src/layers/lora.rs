@@ -2,7 +2,7 @@
 
 use super::Dropout;
 use crate::init::Initializer;
-use crate::{Backend, Init, Layer, Module, Param, Result, Tensor, no_grad};
+use crate::{Backend, Init, Layer, Module, Param, Result, Tensor, Walk, WalkMut, no_grad};
 use kiln_core::ops::Activation;
 
 /// A matrix of a [`Lora`].
@@ -61,15 +61,33 @@ impl<B: Backend> Lora<B> {
         })
     }
 
+    /// Shows its entries as those of the layer that has it.
+    pub(super) fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.field("lora_A", &self.a);
+        walk.field("lora_B", &self.b);
+        walk.field("lora_dropout", &self.dropout);
+    }
+
+    pub(super) fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.field("lora_A", &mut self.a);
+        walk.field("lora_B", &mut self.b);
+        walk.field("lora_dropout", &mut self.dropout);
+    }
+
     /// The addition to the layer's result for `x` `[…, in]`: `scaling·B·A·dropout(x)`, `[…, out]`.
     pub(super) fn added(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.added_to(x, 0, self.b.weight.shape()[0])
+    }
+
+    /// The addition to the results `first..first + count` of the layer.
+    pub(super) fn added_to(&self, x: &Tensor<B>, first: usize, count: usize) -> Result<Tensor<B>> {
         let x = match &self.dropout {
             Some(dropout) => dropout.forward(x)?,
             None => x.clone(),
         };
         let low = x.linear(&self.a.weight, None, Activation::None)?;
-        low.mul_scalar(self.scaling)?
-            .linear(&self.b.weight, None, Activation::None)
+        let b = self.b.weight.narrow(0, first, count)?;
+        low.mul_scalar(self.scaling)?.linear(&b, None, Activation::None)
     }
 
     /// Adds `scaling·B·A` to the weight, or takes it away.

@@ -61,6 +61,50 @@ fn an_addition_is_its_formula_and_can_be_merged() {
 }
 
 #[test]
+fn packed_projections_of_attention_have_an_addition() {
+    let cpu = Cpu::poisoned();
+    let init = &mut Init::new(&cpu, 1).dtype(DType::F64);
+    let mut layer = MultiheadAttention::new(init, 8, 2).unwrap();
+    let options = LoraOptions {
+        alpha: 6.0,
+        ..LoraOptions::new(2)
+    };
+    assert_eq!(options.adapt(init, &mut layer).unwrap(), ["", "out_proj"]);
+    let lora = layer.lora.as_mut().unwrap();
+    lora.b.weight.assign(&randn(&cpu, &[24, 2], 2)).unwrap();
+    let sum = lora.b.weight.matmul(&lora.a.weight).unwrap().mul_scalar(3.0).unwrap();
+    let mut whole = MultiheadAttention::new(&mut Init::new(&cpu, 1).dtype(DType::F64), 8, 2).unwrap();
+    whole
+        .in_proj_weight
+        .assign(&layer.in_proj_weight.add(&sum).unwrap())
+        .unwrap();
+    // Of one input, and of a query with keys of others.
+    let (x, memory) = (randn(&cpu, &[2, 3, 8], 1), randn(&cpu, &[2, 5, 8], 2));
+    let all = AttentionOptions::default();
+    let of = |layer: &MultiheadAttention<Cpu>| {
+        [
+            layer.forward(&x).unwrap(),
+            layer.attend(&x, &memory, &memory, &all).unwrap(),
+        ]
+    };
+    let want = of(&whole);
+    let check = |layer: &MultiheadAttention<Cpu>| {
+        of(layer)
+            .iter()
+            .zip(&want)
+            .for_each(|(got, want)| near(got, want, 1e-13));
+    };
+    check(&layer);
+    let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names[2..4], ["lora_A.weight", "lora_B.weight"]);
+    lora::merge(&mut layer).unwrap();
+    check(&layer);
+    lora::remove(&mut layer).unwrap();
+    assert!(layer.lora.is_none());
+    check(&layer);
+}
+
+#[test]
 fn additions_alone_train_and_are_saved() {
     let cpu = Cpu::poisoned();
     let (mut model, base) = (net(&cpu, 1), net(&cpu, 1));
