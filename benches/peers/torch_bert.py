@@ -52,6 +52,39 @@ def batch_of(rows):
     return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([label for _, label in rows])}
 
 
+def mini_config(vocabulary, **more):
+    """The config of the network of `kiln train bert-mini`."""
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        **more,
+    )
+
+
+def load(model, file):
+    """Begins with weights of a file as far as names fit."""
+    from safetensors.torch import load_file
+
+    missing, _ = model.load_state_dict(load_file(file), strict=False)
+    print(f"from random values: {', '.join(missing)}", file=sys.stderr)
+
+
+def rates(optimizer, steps):
+    """A linear warm-up in the first twentieth of the run and half a cosine down to a tenth of the rate."""
+    up = max(steps // 20, 1)
+
+    def rate(step):
+        if step < up:
+            return (step + 1) / up
+        done = (step - up) / max(steps - up, 1)
+        return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
@@ -63,9 +96,12 @@ def main():
     parser.add_argument("--bf16", action="store_true", help="mixed precision with bfloat16")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
+    if args.device != "cpu":
+        torch.set_default_device(args.device)
     tokenizer = Tokenizer.from_file(args.tokenizer)
     cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
 
@@ -75,36 +111,17 @@ def main():
 
     (train, test), classes = table(args.table)
     train, test = encoded(train), encoded(test)
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        num_labels=classes,
-    )
-    model = BertForSequenceClassification(config)
+    model = BertForSequenceClassification(mini_config(tokenizer.get_vocab_size(), num_labels=classes))
     if args.weights:
-        from safetensors.torch import load_file
-
-        missing, _ = model.load_state_dict(load_file(args.weights), strict=False)
-        print(f"from random values: {', '.join(missing)}", file=sys.stderr)
+        load(model, args.weights)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
     steps = args.epochs * math.ceil(len(train) / args.batch)
-    up = max(steps // 20, 1)
-
-    def rate(step):
-        if step < up:
-            return (step + 1) / up
-        done = (step - up) / max(steps - up, 1)
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    cast = (lambda: torch.autocast("cpu", torch.bfloat16)) if args.bf16 else contextlib.nullcontext
+    schedule = rates(optimizer, steps)
+    cast = (lambda: torch.autocast(args.device, torch.bfloat16)) if args.bf16 else contextlib.nullcontext
     started = time.perf_counter()
     for epoch in range(args.epochs):
         model.train()
-        for rows in torch.randperm(len(train)).split(args.batch):
+        for rows in torch.randperm(len(train), device="cpu").split(args.batch):
             optimizer.zero_grad()
             with cast():
                 loss = model(**batch_of([train[i] for i in rows])).loss

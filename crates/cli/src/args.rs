@@ -104,6 +104,7 @@ Examples:
   kiln train bert-mini --data moby-dick.txt.gz --tokenizer wordpiece:4000 --out runs/bert
   kiln train bert-classifier --data reviews.tsv --init-from runs/bert
   kiln train bert-tagger --data names.conll --init-from runs/bert
+  kiln train bert-reader --data squad       questions about texts; then: kiln predict -w RUN --question TEXT FILE
   kiln train transformer --data pairs.tsv       columns source and target; then: kiln predict -w runs/transformer-0 FILE.txt
   kiln train transformer --data moby-dick.txt   learns its spelling: lines with mistakes, to be written without
   kiln train lenet --data photos            a folder of images for each class

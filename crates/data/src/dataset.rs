@@ -1,7 +1,7 @@
 //! Random access to samples.
 
 use crate::error::reserve;
-use crate::{DataError, Result, Skipped, Tokens};
+use crate::{DataError, Questions, Result, Skipped, Tokens};
 use kiln_core::Shape;
 use kiln_core::philox::Key;
 use std::path::Path;
@@ -83,6 +83,11 @@ pub trait Dataset: Send + Sync {
         None
     }
 
+    /// The questions whose windows its samples are; `None` for other data.
+    fn questions(&self) -> Option<&Questions> {
+        None
+    }
+
     /// The mean number of characters of its texts for each token; `None` for other data.
     fn characters_per_token(&self) -> Option<f64> {
         None
@@ -122,6 +127,9 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
     fn tokens(&self) -> Option<&Tokens> {
         (**self).tokens()
+    }
+    fn questions(&self) -> Option<&Questions> {
+        (**self).questions()
     }
     fn characters_per_token(&self) -> Option<f64> {
         (**self).characters_per_token()
@@ -228,6 +236,9 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
     fn tokens(&self) -> Option<&Tokens> {
         self.dataset.tokens()
+    }
+    fn questions(&self) -> Option<&Questions> {
+        self.dataset.questions()
     }
     fn characters_per_token(&self) -> Option<f64> {
         self.dataset.characters_per_token()

@@ -1,10 +1,48 @@
 //! A BERT that answers questions about a text by a span of it.
 
 use crate::bert::{BertConfig, BertModel, initial};
+use crate::padded::padded;
+use crate::spans::SpanScores;
+use crate::task::{self, Phase, Views};
+use crate::{Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, Shown};
 use kiln_core::{Backend, Error, Result};
+use kiln_data::{Batch, DataError, DataKind, Loader, Questions, Sample};
 use kiln_nn::layers::Linear;
 use kiln_nn::{CrossEntropyOptions, Indices, Init, Layer, Module, Tensor, trace};
-use std::ops::Range;
+use kiln_train::{Metric, Output};
+use ndarray::{Array1, Array2};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "a BERT of four layers that answers questions by spans of texts; --init-from starts it from a bert-mini",
+    input: Input::questions(&[256]),
+    output: OutputKind::Spans,
+    values: &[
+        Shown::new("loss", Form::Number),
+        Shown::labelled("f1", "F1", Form::Percent),
+        Shown::labelled("exact_match", "exact", Form::Percent),
+    ],
+    monitor: ("f1", true),
+    parameters: BertConfig::MINI.unpooled_parameters() + 2 * BertConfig::MINI.width + 2,
+    recipe: Recipe {
+        data: DataKind::Squad,
+        normalise: None,
+        augment: &[],
+        epochs: 3,
+        batch: 16,
+        valid_batch: 32,
+        optimizer: OptimizerOptions {
+            lr: 3e-4,
+            weight_decay: Some(0.01),
+            ..OptimizerOptions::of(OptimizerKind::AdamW)
+        },
+        schedule: ScheduleKind::WarmupCosine,
+        phases: &[],
+        clip_norm: Some(1.0),
+        ema: None,
+        workers: 1,
+    },
+};
 
 /// BERT with a head for spans: a dense layer to the logits of the first and of the last token of an answer. The sequences are
 /// `[CLS] question [SEP] text [SEP]`, of which the tokens of the text are of the second kind.
@@ -62,25 +100,101 @@ impl<B: Backend> BertReader<B> {
     }
 }
 
-/// The tokens of the best answer, and its score: the largest sum of the logit of its first and that of its last token, of all spans in `text`
-/// of one to `longest` tokens. `None` if the text has no tokens.
-///
-/// ```
-/// let (first, last) = ([0.0, 1.0, 5.0, 0.0], [0.0, 7.0, 1.0, 4.0]);
-/// let (tokens, score) = kiln_models::best_span(&first, &last, 1..4, 2).expect("a span");
-/// assert_eq!((tokens, score), (2..4, 9.0));
-/// ```
-pub fn best_span(first: &[f32], last: &[f32], text: Range<usize>, longest: usize) -> Option<(Range<usize>, f32)> {
-    let end = text.end.min(first.len()).min(last.len());
-    let mut best: Option<(Range<usize>, f32)> = None;
-    for (from, &first) in first.iter().enumerate().take(end).skip(text.start) {
-        let until = end.min(from.saturating_add(longest));
-        for (to, &last) in last.iter().enumerate().take(until).skip(from) {
-            let score = first + last;
-            if best.as_ref().is_none_or(|(_, highest)| score > *highest) {
-                best = Some((from..to + 1, score));
-            }
+/// A batch of windows of questions and texts.
+#[derive(Batch)]
+pub(crate) struct Reading {
+    /// The tokens `[N, T]`, as many as the longest window has, rounded up to 16.
+    pub(crate) ids: Array2<i32>,
+    /// 1 for tokens of the text and the `[SEP]` behind it.
+    pub(crate) types: Array2<i32>,
+    /// 1 for tokens of the window and 0 behind them.
+    pub(crate) mask: Array2<u8>,
+    /// The positions of the first and of the last token of the answer, 0 where there is none.
+    pub(crate) first: Array1<i32>,
+    pub(crate) last: Array1<i32>,
+    /// The number of each window in the dataset.
+    pub(crate) windows: Array1<i32>,
+}
+
+/// The ids, the kinds and the mask of windows, each `[2, T]`.
+fn rows(windows: &[&[f32]]) -> kiln_data::Result<(Array2<i32>, Array2<i32>, Array2<u8>)> {
+    let (ids, types): (Vec<_>, Vec<_>) = windows.iter().map(|window| window.split_at(window.len() / 2)).unzip();
+    let (ids, mask) = padded(&ids)?;
+    let types = Array2::from_shape_fn(ids.dim(), |(n, at)| types[n].get(at).map_or(0, |&kind| kind as i32));
+    Ok((ids, types, mask))
+}
+
+impl Reading {
+    fn collate(samples: &[Sample]) -> kiln_data::Result<Reading> {
+        let windows: Vec<&[f32]> = samples.iter().map(|sample| &sample.input[..]).collect();
+        let (ids, types, mask) = rows(&windows)?;
+        if let Some(other) = samples.iter().find(|sample| sample.targets.len() != 2) {
+            return Err(DataError::Layout {
+                found: format!("{} targets", other.targets.len()),
+                expected: "the first and the last token of an answer".to_string(),
+            });
         }
+        let target = |at: usize| samples.iter().map(|sample| sample.targets[at] as i32).collect();
+        Ok(Reading {
+            ids,
+            types,
+            mask,
+            first: target(0),
+            last: target(1),
+            windows: samples.iter().map(|sample| sample.label).collect(),
+        })
     }
-    best
+}
+
+/// The loss of the spans; metrics read the logits and the numbers of the windows.
+fn step<B: Backend>(net: &BertReader<B>, batch: &ReadingOn<B>) -> Result<Output<B>> {
+    let logits = net.forward(&batch.ids, &batch.types, &batch.mask)?;
+    let loss = trace::part(logits.backend(), "loss", || {
+        BertReader::loss(&logits, &batch.first, &batch.last)
+    })?;
+    Ok(Output::new(loss)
+        .with("logits", logits)
+        .with("windows", batch.windows.clone()))
+}
+
+/// The logits of windows `[N, 2, T]` as datasets give them.
+fn read<B: Backend>(net: &BertReader<B>, windows: &Tensor<B>) -> Result<Tensor<B>> {
+    let values = windows.to_vec::<f32>()?;
+    let width = values.len().checked_div(windows.shape()[0]).unwrap_or(1).max(1);
+    let windows_of: Vec<&[f32]> = values.chunks(width).collect();
+    let (ids, types, mask) =
+        rows(&windows_of).map_err(|e| Error::invalid("bert", "windows", e, "windows of tokens and kinds"))?;
+    let (backend, shape) = (windows.backend(), [ids.nrows(), ids.ncols()]);
+    let of = |ids: Array2<i32>| Indices::from_slice(backend, &ids.into_iter().collect::<Vec<_>>(), &shape);
+    let mask: Vec<u8> = mask.into_iter().collect();
+    net.forward(&of(ids)?, &of(types)?, &Indices::from_slice(backend, &mask, &shape)?)
+}
+
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<task::Task<B, BertReader<B>, Reading>> {
+    let config = BertConfig {
+        vocabulary: sizes.vocabulary.unwrap_or(BertConfig::MINI.vocabulary),
+        ..BertConfig::MINI
+    };
+    Ok(task::Task {
+        net: BertReader::new(init, config)?,
+        prepare: None,
+        loader: |dataset, options, _| Loader::with_collate(dataset, Reading::collate, options),
+        phases: vec![Phase {
+            name: "",
+            step: step::<B>,
+            trains: |_| true,
+        }],
+        measure: step::<B>,
+        forward: |net, batch| net.forward(&batch.ids, &batch.types, &batch.mask),
+        metrics: |held_back| Ok(held_back.questions().map(metric).into_iter().collect()),
+        views: Views {
+            tokens: Some(read::<B>),
+            ..Views::default()
+        },
+    })
+}
+
+fn metric<B: Backend>(questions: &Questions) -> Box<dyn Metric<B>> {
+    Box::new(SpanScores::new(questions))
 }

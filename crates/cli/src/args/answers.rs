@@ -68,6 +68,7 @@ Examples:
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
   kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
   kiln predict -w runs/bert-tagger-0 text.txt      a tag for each word; a sentence in each line
+  kiln predict -w runs/bert-reader-0 --question 'Who sank the ship?' chapter.txt
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
   kiln predict -w runs/transformer-0 a.txt  what the network writes for each line; with --beam 4 by a search
   echo 'teh whale' | kiln predict -w runs/transformer-0 -
@@ -105,6 +106,10 @@ pub(crate) struct PredictArgs {
     /// token each time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) beam: Option<u32>,
+
+    /// Question about the texts in the files, of a network that answers questions by a part of a text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) question: Option<String>,
 
     /// When to invert images of digits
     #[arg(long, value_name = "WHEN", default_value = "auto")]

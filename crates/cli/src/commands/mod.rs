@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod answers;
 mod asked;
 pub(crate) mod average;
 mod boxes;

@@ -1,7 +1,7 @@
 //! Tagged words in the table of datasets: files as of the CoNLL tasks, a word and its tag in each line.
 
 use super::card::{DatasetCard, FileOptions, Request};
-use super::encoded::{Encoded, EncodedTexts, LEARNED, MADE_UP, most_of, special_of};
+use super::encoded::{Encoded, EncodedTexts, LEARNED, MADE_UP, most_of};
 use super::facts::{Fact, Facts};
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
@@ -257,7 +257,7 @@ impl Parts {
 /// A sentence as samples of at most so many tokens, which begin and end with whole words: one, unless it is longer. The first token of a
 /// word has its tag, the others have none, as in Hugging Face's examples.
 fn cut(tokens: &Tokens, words: &[String], tags: &[f32], most: usize) -> Result<Vec<Encoded>> {
-    let special = special_of(tokens, most)?;
+    let special = tokens.special_of(most)?;
     let unknown = tokens.tokenizer().and_then(|of| of.tokenizer().id("[UNK]"));
     let begin = || Encoded {
         ids: vec![special.cls],

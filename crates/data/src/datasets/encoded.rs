@@ -1,7 +1,7 @@
 //! Texts as tokens between `[CLS]` and `[SEP]`, with what is to be said about each: the samples of networks such as BERT.
 
 use crate::dataset::check_index;
-use crate::{DataError, Dataset, Result, Sample, SpecialTokens, TokenizerChoice, Tokens};
+use crate::{DataError, Dataset, Result, Sample, TokenizerChoice, Tokens};
 use kiln_core::Shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +17,6 @@ pub(super) fn most_of(shape: &[usize]) -> Result<usize> {
     match *shape {
         [most] => Ok(most),
         _ => Err(DataError::shape("texts", format!("{shape:?}"), "texts [T]")),
-    }
-}
-
-/// The special tokens of a tokenizer, for texts of at most so many tokens.
-pub(super) fn special_of(tokens: &Tokens, most: usize) -> Result<SpecialTokens> {
-    let special = tokens.tokenizer().and_then(|of| of.special()).ok_or_else(|| {
-        DataError::invalid(
-            "texts",
-            "tokenizer",
-            format!("one of {}s", tokens.noun()),
-            "one with the tokens [CLS], [SEP], [PAD] and [MASK], such as wordpiece:4000",
-        )
-    })?;
-    match most < 3 {
-        true => Err(DataError::invalid("texts", "T", most, "at least 3")),
-        false => Ok(special),
     }
 }
 

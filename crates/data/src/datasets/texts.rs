@@ -1,7 +1,7 @@
 //! Labelled texts in the table of datasets: a text and its class in each line of a table.
 
 use super::card::{DatasetCard, FileOptions, Request};
-use super::encoded::{Encoded, EncodedTexts, LEARNED, MADE_UP, most_of, special_of};
+use super::encoded::{Encoded, EncodedTexts, LEARNED, MADE_UP, most_of};
 use super::facts::{Fact, Facts};
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
@@ -61,7 +61,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
 
 /// The tokens of a text between `[CLS]` and `[SEP]`, at most so many in all.
 fn tokens_of(tokens: &Tokens, text: &str, most: usize) -> Result<Vec<i32>> {
-    let special = special_of(tokens, most)?;
+    let special = tokens.special_of(most)?;
     let mut ids = vec![special.cls];
     ids.extend(tokens.encode(text)?);
     ids.truncate(most - 1);

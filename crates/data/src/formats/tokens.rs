@@ -281,6 +281,22 @@ impl Tokens {
         }
     }
 
+    /// The special tokens of BERT, for texts of at most `most` tokens.
+    pub(crate) fn special_of(&self, most: usize) -> Result<SpecialTokens> {
+        let special = self.tokenizer().and_then(|of| of.special()).ok_or_else(|| {
+            DataError::invalid(
+                "texts",
+                "tokenizer",
+                format!("one of {}s", self.noun()),
+                "one with the tokens [CLS], [SEP], [PAD] and [MASK], such as wordpiece:4000",
+            )
+        })?;
+        match most < 3 {
+            true => Err(DataError::invalid("texts", "T", most, "at least 3")),
+            false => Ok(special),
+        }
+    }
+
     /// The tokens of a text, without special tokens around it.
     ///
     /// # Errors
