@@ -111,7 +111,7 @@ class Seq2Seq(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
         rates = torch.exp(torch.arange(WIDTH // 2) * (-math.log(10000) / (WIDTH // 2)))
         angles = torch.arange(512)[:, None] * rates
-        self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], -1).reshape(512, WIDTH))
+        self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], -1).reshape(512, WIDTH), persistent=False)
 
     def embed(self, ids):
         return self.dropout(self.embedding(ids) * math.sqrt(WIDTH) + self.positions[: ids.shape[1]])
@@ -197,9 +197,12 @@ def main():
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
+    if args.device != "cpu":
+        torch.set_default_device(args.device)
     order = random.Random(args.seed)
     opened = gzip.open if args.text.endswith(".gz") else open
     text = opened(args.text, "rt", encoding="utf-8", newline="").read().replace("\r\n", "\n").removeprefix("\ufeff")

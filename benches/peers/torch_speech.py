@@ -104,11 +104,10 @@ class Gru(nn.Module):
 class DeepSpeech2(nn.Module):
     def __init__(self, classes, channels=32, hidden=160):
         super().__init__()
-        self.convs = nn.ModuleList([
-            nn.Conv2d(1, channels, (11, 21), 2, (5, 10), bias=False),
-            nn.Conv2d(channels, channels, (7, 7), 2, (3, 3), bias=False),
-        ])
-        self.norms = nn.ModuleList([nn.BatchNorm2d(channels) for _ in range(2)])
+        self.conv1 = nn.Conv2d(1, channels, (11, 21), 2, (5, 10), bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, (7, 7), 2, (3, 3), bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
         features = math.ceil(math.ceil(MELS / 2) / 2) * channels
         self.rnns = nn.ModuleList([Gru(features, hidden, False), Gru(hidden, hidden, True)])
         self.norm = nn.BatchNorm1d(hidden)
@@ -116,11 +115,11 @@ class DeepSpeech2(nn.Module):
 
     def forward(self, x, lengths):
         x = x[:, None]
-        for conv, norm in zip(self.convs, self.norms):
+        for conv, norm in [(self.conv1, self.bn1), (self.conv2, self.bn2)]:
             x = norm(conv(x)).clamp(0, 20)
             lengths = (lengths + 1) // 2
             inside = torch.arange(x.shape[2])[None] < lengths[:, None]
-            x = x * inside[:, None, :, None]
+            x = x * inside[:, None, :, None].to(x.device)
         n, c, t, f = x.shape
         x = x.permute(2, 0, 1, 3).reshape(t, n, c * f)
         for rnn in self.rnns:
@@ -150,7 +149,7 @@ def batch_of(samples):
 def train(seed, data, letters, args):
     torch.manual_seed(seed)
     random.seed(seed)
-    model = DeepSpeech2(len(letters) + 1)
+    model = DeepSpeech2(len(letters) + 1).to(args.device)
     parameters = sum(p.numel() for p in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     steps = args.epochs * math.ceil(len(data["train"]) / args.batch)
@@ -179,8 +178,8 @@ def train(seed, data, letters, args):
                     sound = resample(sound, factor, 10)
                 samples.append((spec_augment(spectrogram(sound)), labels))
             x, y, lengths, counts = batch_of(samples)
-            logits, lengths = model(x, lengths)
-            loss = F.ctc_loss(logits.log_softmax(-1), y, lengths, counts, zero_infinity=True)
+            logits, lengths = model(x.to(args.device), lengths)
+            loss = F.ctc_loss(logits.log_softmax(-1), y.to(args.device), lengths, counts, zero_infinity=True)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -195,7 +194,8 @@ def train(seed, data, letters, args):
             for at in range(0, len(data["test"]), args.batch):
                 samples = [(spectrogram(s), y) for s, y in data["test"][at : at + args.batch]]
                 x, _, lengths, _ = batch_of(samples)
-                logits, lengths = model(x, lengths)
+                logits, lengths = model(x.to(args.device), lengths)
+                logits = logits.cpu()
                 for n, (_, labels) in enumerate(samples):
                     found = torch.unique_consecutive(logits[: lengths[n], n].argmax(-1)).tolist()
                     text = "".join(letters[c - 1] for c in found if c > 0).strip()
@@ -237,6 +237,7 @@ def main():
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     parser.add_argument("--seconds", type=float, help="end after the epoch in which so many seconds of training are over")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
