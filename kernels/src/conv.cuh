@@ -20,5 +20,5 @@ __device__ __forceinline__ u32 group_out(const ConvParams &p) { return p.out_cha
 template <typename T>
 __device__ __forceinline__ T finish(const ConvParams &p, const T *__restrict__ bias, u32 channel, float sum) {
     if (bias != nullptr) sum += to_acc(bias[channel]);
-    return from_acc<T>(activate(p.activation, sum));
+    return from_acc<T>(activate<T>(p.activation, sum));
 }

@@ -257,7 +257,7 @@ __device__ __forceinline__ void gathered(const ConvParams &p, const T *__restric
                     v[n] = sums[i][j + n];
                     if constexpr (!DATA) {
                         if (bias != nullptr && n < left) v[n] += to_acc(bias[g.group * per + c + n]);
-                        v[n] = activate(p.activation, v[n]);
+                        v[n] = activate<T>(p.activation, v[n]);
                     }
                 }
                 put4<T, V>(to + c, v, left);

@@ -5,7 +5,7 @@
 // The gradient reads x or y only where the function needs it; x, y and g may be the same memory.
 //
 // Geometry: 256 threads, a grid of any size striding over n/(16 bytes).
-#include "common/pointwise.cuh"
+#include "common/pointwise_half.cuh"
 #include "common/words.cuh"
 
 struct UnaryParams {
@@ -26,13 +26,13 @@ __device__ __forceinline__ void map(const UnaryParams &p, const T *__restrict__ 
         for (int k = 0; k < 4; ++k) {
             Word<T> r;
 #pragma unroll
-            for (int j = 0; j < WORD<T>; ++j) r.v[j] = from_acc<T>(value<OP>(to_acc(v.w[0].v[j]), a, b));
+            for (int j = 0; j < WORD<T>; ++j) r.v[j] = from_acc<T>(value_as<T, OP>(to_acc(v.w[0].v[j]), a, b));
             v.turn(r);
         }
         store_words(y, i, v);
     }
     for (u64 i = packs * LANES<T> + global_thread(); i < p.n; i += global_threads())
-        y[i] = from_acc<T>(value<OP>(to_acc(x[i]), a, b));
+        y[i] = from_acc<T>(value_as<T, OP>(to_acc(x[i]), a, b));
 }
 
 template <u32 OP, typename T>
@@ -53,7 +53,7 @@ __device__ __forceinline__ void map_grad(const UnaryParams &p, const T *x, const
 #pragma unroll
             for (int j = 0; j < WORD<T>; ++j)
                 r.v[j] = from_acc<T>(
-                    slope<OP>(to_acc(vx.w[0].v[j]), to_acc(vy.w[0].v[j]), to_acc(vg.w[0].v[j]), a, b));
+                    slope_as<T, OP>(to_acc(vx.w[0].v[j]), to_acc(vy.w[0].v[j]), to_acc(vg.w[0].v[j]), a, b));
             if constexpr (X) vx.turn(vx.w[0]);
             if constexpr (Y) vy.turn(vy.w[0]);
             vg.turn(r);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void map_grad(const UnaryParams &p, const T *x, const
     }
     for (u64 i = packs * LANES<T> + global_thread(); i < p.n; i += global_threads()) {
         float vx = X ? to_acc(x[i]) : 0.0f, vy = Y ? to_acc(y[i]) : 0.0f;
-        dx[i] = from_acc<T>(slope<OP>(vx, vy, to_acc(g[i]), a, b));
+        dx[i] = from_acc<T>(slope_as<T, OP>(vx, vy, to_acc(g[i]), a, b));
     }
 }
 

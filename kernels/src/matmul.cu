@@ -24,8 +24,8 @@ __device__ __forceinline__ T finish(const MatmulParams &p, const T *__restrict__
                                     const T *__restrict__ slope_at, u64 i, u64 col, float sum) {
     if (slope_at) {
         const float x = to_acc(slope_at[i]);
-        if (kept) kept[i] = from_acc<T>(activate(p.activation, x));
-        return from_acc<T>(activate_grad(p.activation, x, to_acc(from_acc<T>(sum))));
+        if (kept) kept[i] = from_acc<T>(activate<T>(p.activation, x));
+        return from_acc<T>(activate_grad<T>(p.activation, x, to_acc(from_acc<T>(sum))));
     }
     if (bias) sum += to_acc(bias[col]);
     if (kept) kept[i] = from_acc<T>(sum);

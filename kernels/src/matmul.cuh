@@ -112,7 +112,7 @@ __device__ __forceinline__ void write_four(const MatmulParams &p, const Place &a
 #pragma unroll 1
         for (int e = 0; e < count; ++e) {
             T first = vector ? x.v[0] : slope_at[to + e];
-            v[e] = activate_grad(p.activation, to_acc(first), to_acc(from_acc<T>(v[e])));
+            v[e] = activate_grad<T>(p.activation, to_acc(first), to_acc(from_acc<T>(v[e])));
             shift(x, first);
         }
     } else if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void write_values(const MatmulParams &p, const Place 
         if (vector) x = *reinterpret_cast<const Few<T, 4> *>(slope_at + to);
 #pragma unroll 1
         for (int e = 0; e < count; ++e) {
-            const T value = from_acc<T>(activate(p.activation, to_acc(vector ? x.v[0] : slope_at[to + e])));
+            const T value = from_acc<T>(activate<T>(p.activation, to_acc(vector ? x.v[0] : slope_at[to + e])));
             if (!vector) kept[to + e] = value;
             shift(x, value);
         }

@@ -136,7 +136,7 @@ __device__ __forceinline__ void data_gradient(const MatmulParams &p, u64 block, 
 #pragma unroll
             for (int i = 0; i < WARPS; ++i) sum += joined[i][threadIdx.x];
             const u64 at = r * p.k + column;
-            if (slope_at) sum = activate_grad(slope, to_acc(slope_at[at]), to_acc(from_acc<T>(sum)));
+            if (slope_at) sum = activate_grad<T>(slope, to_acc(slope_at[at]), to_acc(from_acc<T>(sum)));
             dx[at] = from_acc<T>(sum);
         }
     }

@@ -17,12 +17,9 @@
 #include "common/tensor_tile.cuh"
 #include "matmul.cuh"
 
-// The tiles; of 16-bit elements the largest has a stage more than a convolution's, which needs the registers for its gather, and than that
+// The largest tile; of 16-bit elements it has a stage more than a convolution's, which needs the registers for its gather, and than that
 // of tf32, which needs them to round.
 template <typename T> using ProductTile128x256 = TensorTile<2, 4, 64, 64, sizeof(T) == 2 ? 4 : 3>;
-template <typename T> using ProductTile128x128 = TensorTile128x128;
-template <typename T> using ProductTile128x64 = TensorTile128x64;
-template <typename T> using ProductTile64x64 = TensorTile64x64;
 
 // The copies of an operand with rows of any length, at any address.
 template <typename T, bool K_INNER, bool RIGHT, typename Tile>
@@ -133,7 +130,7 @@ __device__ __forceinline__ void write_tile(const MatmulParams &p, const Place &a
                         v[e] = to_acc(from_acc<T>(v[e]));
                         f[e] = to_acc(x[0].v[e]);
                     }
-                    activate_grads(p.activation, f, v);
+                    activate_grads<T>(p.activation, f, v);
                     const u64 row = Out::row(i, n);
                     if (row < rows) {
                         store<4>(c + first + row * p.n, v);
@@ -273,24 +270,22 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
         });
 }
 
-// matmul_tensor_TILE_AB_dtype: n for an operand that is not transposed, t for one that is.
-#define MATMUL_TENSOR_KERNEL(tile, name, suffix, T, ta, tb, keep, slope, Rows, blocks, declare)                        \
-    extern "C" __global__ void __launch_bounds__(ProductTile##tile<T>::THREADS, blocks)                                 \
-        matmul_tensor_##name##_##suffix(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b,              \
-                                        const T *__restrict__ bias, T *__restrict__ kept,                              \
-                                        const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,  \
-                                        RowNorm norm, Cut cut) {                                                       \
-        using Tile = ProductTile##tile<T>;                                                                                \
+// matmul_FAMILY_TILE_AB_dtype: n for an operand that is not transposed, t for one that is. SHAPE is the tile's type.
+#define MATMUL_TENSOR_KERNEL(name, SHAPE, T, ta, tb, keep, slope, Rows, blocks, declare)                               \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        name(MatmulParams p, const T *__restrict__ a, const T *__restrict__ b, const T *__restrict__ bias,             \
+             T *__restrict__ kept, const T *__restrict__ slope_at, T *__restrict__ c, float *__restrict__ parts,       \
+             RowNorm norm, Cut cut) {                                                                                  \
+        using Tile = SHAPE;                                                                                            \
         declare;                                                                                                       \
         tensor<T, Tile, Rows<T, !ta, false, Tile>, Rows<T, tb, true, Tile>, keep, slope>(                              \
             p, a, b, bias, kept, slope_at, c, parts, norm, cut, ta ? p.m : p.k, tb ? p.k : p.n, memory);               \
     }
-#define LINEAR_WEIGHT_GRAD(tile, suffix, T, blocks, declare)                                                           \
-    extern "C" __global__ void __launch_bounds__(ProductTile##tile<T>::THREADS, blocks)                                 \
-        linear_weight_grad_##tile##_##suffix(MatmulParams p, const T *__restrict__ g, const T *__restrict__ x,         \
-                                             T *__restrict__ dw, T *__restrict__ db, float *__restrict__ parts,        \
-                                             float *__restrict__ bias_parts, Cut cut) {                                \
-        using Tile = ProductTile##tile<T>;                                                                                \
+#define LINEAR_WEIGHT_GRAD(name, SHAPE, T, blocks, declare)                                                            \
+    extern "C" __global__ void __launch_bounds__(SHAPE::THREADS, blocks)                                               \
+        name(MatmulParams p, const T *__restrict__ g, const T *__restrict__ x, T *__restrict__ dw, T *__restrict__ db, \
+             float *__restrict__ parts, float *__restrict__ bias_parts, Cut cut) {                                     \
+        using Tile = SHAPE;                                                                                            \
         declare;                                                                                                       \
         linear_weight_grad<T, Tile>(p, g, x, dw, db, parts, bias_parts, cut, memory);                                  \
     }
@@ -298,18 +293,18 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
 #define DYNAMIC_MEMORY extern __shared__ __align__(1024) unsigned char memory[]
 // Of a linear layer nt is the product itself, which keeps, and nn the gradient of the input, which has slopes. In the smallest
 // tile registers of one or the other would cost the main loop up to 46 instructions.
-#define MATMUL_TENSOR(tile, suffix, T, Rows, keep, slope, blocks, declare, any)                                        \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_nn, suffix, T, false, false, false, slope, Rows, blocks, declare)           \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_nt, suffix, T, false, true, keep, false, Rows, blocks, declare)             \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_tn, suffix, T, true, false, false, false, Rows, blocks, declare)            \
-    MATMUL_TENSOR_KERNEL(tile, tile##any##_tt, suffix, T, true, true, false, false, Rows, blocks, declare)
+#define MATMUL_TENSOR(family, tile, suffix, SHAPE, T, Rows, keep, slope, blocks, declare)                              \
+    MATMUL_TENSOR_KERNEL(matmul_##family##_##tile##_nn_##suffix, SHAPE, T, false, false, false, slope, Rows, blocks, declare) \
+    MATMUL_TENSOR_KERNEL(matmul_##family##_##tile##_nt_##suffix, SHAPE, T, false, true, keep, false, Rows, blocks, declare)   \
+    MATMUL_TENSOR_KERNEL(matmul_##family##_##tile##_tn_##suffix, SHAPE, T, true, false, false, false, Rows, blocks, declare)  \
+    MATMUL_TENSOR_KERNEL(matmul_##family##_##tile##_tt_##suffix, SHAPE, T, true, true, false, false, Rows, blocks, declare)
 #define MATMUL_TENSORS(suffix, T)                                                                                      \
-    MATMUL_TENSOR(128x256, suffix, T, AlignedRows, true, true, 1, DYNAMIC_MEMORY, )                                    \
-    MATMUL_TENSOR(128x128, suffix, T, AlignedRows, true, true, 2, STATIC_MEMORY, )                                     \
-    MATMUL_TENSOR(128x64, suffix, T, AlignedRows, true, true, 4, STATIC_MEMORY, )                                      \
-    MATMUL_TENSOR(64x64, suffix, T, AlignedRows, true, false, 6, STATIC_MEMORY, )                                      \
-    MATMUL_TENSOR(64x64, suffix, T, AnyRows, false, true, 6, STATIC_MEMORY, _any)                                      \
-    LINEAR_WEIGHT_GRAD(128x256, suffix, T, 1, DYNAMIC_MEMORY)                                                          \
-    LINEAR_WEIGHT_GRAD(128x128, suffix, T, 2, STATIC_MEMORY)                                                           \
-    LINEAR_WEIGHT_GRAD(128x64, suffix, T, 4, STATIC_MEMORY)                                                            \
-    LINEAR_WEIGHT_GRAD(64x64, suffix, T, 6, STATIC_MEMORY)
+    MATMUL_TENSOR(tensor, 128x256, suffix, ProductTile128x256<T>, T, AlignedRows, true, true, 1, DYNAMIC_MEMORY)       \
+    MATMUL_TENSOR(tensor, 128x128, suffix, TensorTile128x128, T, AlignedRows, true, true, 2, STATIC_MEMORY)            \
+    MATMUL_TENSOR(tensor, 128x64, suffix, TensorTile128x64, T, AlignedRows, true, true, 4, STATIC_MEMORY)              \
+    MATMUL_TENSOR(tensor, 64x64, suffix, TensorTile64x64, T, AlignedRows, true, false, 6, STATIC_MEMORY)               \
+    MATMUL_TENSOR(tensor, 64x64_any, suffix, TensorTile64x64, T, AnyRows, false, true, 6, STATIC_MEMORY)               \
+    LINEAR_WEIGHT_GRAD(linear_weight_grad_128x256_##suffix, ProductTile128x256<T>, T, 1, DYNAMIC_MEMORY)               \
+    LINEAR_WEIGHT_GRAD(linear_weight_grad_128x128_##suffix, TensorTile128x128, T, 2, STATIC_MEMORY)                    \
+    LINEAR_WEIGHT_GRAD(linear_weight_grad_128x64_##suffix, TensorTile128x64, T, 4, STATIC_MEMORY)                      \
+    LINEAR_WEIGHT_GRAD(linear_weight_grad_64x64_##suffix, TensorTile64x64, T, 6, STATIC_MEMORY)

@@ -1,5 +1,7 @@
 //! Reductions, norms, softmax and cross-entropy in half precision: computed in f32 and rounded once.
 
+use crate::ops::elementwise::{every_magnitude, functions as tried, slopes};
+use kiln_core::ops::GradReads;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
 
@@ -52,6 +54,54 @@ fn rounded<B: Backend>(backend: &B) -> Result<()> {
                 let bound = want.abs() * (rounding + 1e-5) + 1e-6;
                 assert!((y - want).abs() <= bound, "{dtype} {name}: {y}, expected {want}");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Values of every function of one tensor in bf16 and f16, and derivatives of those whose gradient reads their input, over the whole range of
+/// the dtype: those of the function in f32 at the same argument, rounded once, with 1/16 of that rounding besides. Numbers below 1e-35,
+/// and below the smallest f16, may be 0.
+///
+/// # Panics
+/// As [`rounded_once`].
+pub fn functions<B: Backend>(backend: &B) {
+    for dtype in [DType::BF16, DType::F16] {
+        every_function(backend, dtype).unwrap_or_else(|e| panic!("{dtype}: {e}"));
+    }
+}
+
+fn every_function<B: Backend>(backend: &B, dtype: DType) -> Result<()> {
+    let (rounding, smallest) = match dtype {
+        DType::BF16 => (2f64.powi(-8), 1e-35),
+        _ => (2f64.powi(-11), 2f64.powi(-24)),
+    };
+    let values: Vec<f64> = every_magnitude().into_iter().map(f64::from).collect();
+    let x = Tensor::from_f64(backend, &values, &[values.len()], dtype)?;
+    let (arguments, wide) = (x.to_f64()?, x.to_dtype(DType::F32)?);
+    for (f, _) in tried() {
+        let near = |what: &str, got: Vec<f64>, want: Vec<f64>, terms: f64| {
+            for ((&x, got), want) in arguments.iter().zip(got).zip(want) {
+                let bound = want.abs() * rounding * 1.0625 + smallest + terms * rounding / 16.0;
+                // What the dtype rounds to infinity, and what is neither, says nothing.
+                if want.is_finite() && got.is_finite() {
+                    assert!(
+                        (got - want).abs() <= bound,
+                        "{dtype} {what} of {f:?} at {x:e}: {got:e}, expected {want:e}"
+                    );
+                } else {
+                    assert_eq!(
+                        got.is_nan(),
+                        want.is_nan(),
+                        "{dtype} {what} of {f:?} at {x:e}: {got:e}, expected {want:e}"
+                    );
+                }
+            }
+        };
+        near("value", f.apply(&x)?.to_f64()?, f.apply(&wide)?.to_f64()?, 0.0);
+        if f.row().reads == GradReads::Input {
+            // Terms of up to about 1 cancel.
+            near("slope", slopes(f, &x)?, slopes(f, &wide)?, 1.0);
         }
     }
     Ok(())

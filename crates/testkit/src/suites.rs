@@ -49,7 +49,7 @@ macro_rules! every_suite {
             ops::upfirdn2d { upfirdn2d, refused }
             ::detection { overlaps, losses, coded, regions, refused }
             ::golden { pytorch, edges }
-            ::halves { rounded_once, losses }
+            ::halves { rounded_once, functions, losses }
             ::misfit { refuses_misfits }
         }
     };

@@ -1,13 +1,13 @@
 // The activations that products and convolutions apply to their results.
 #pragma once
 
-#include "pointwise.cuh"
+#include "pointwise_half.cuh"
 
 #define ACTIVATION_CASE(code)                                                                                          \
-    case ACTIVATION_##code: return value<UNARY_##code>(x, 0.0f, 0.0f);
+    case ACTIVATION_##code: return value_as<T, UNARY_##code>(x, 0.0f, 0.0f);
 
-// f(x), as the elementwise op of that name computes it.
-__device__ __forceinline__ float activate(u32 code, float x) {
+// f(x), to be stored as T, as the elementwise op of that name computes it.
+template <typename T> __device__ __forceinline__ float activate(u32 code, float x) {
     switch (code) {
         ACTIVATION_CODES(ACTIVATION_CASE)
     default: return x;
@@ -16,7 +16,7 @@ __device__ __forceinline__ float activate(u32 code, float x) {
 
 #define ACTIVATION_OF_CASE(code)                                                                                       \
     case ACTIVATION_##code:                                                                                            \
-        return value<UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x)) : x, 0.0f, 0.0f);
+        return value_as<T, UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x)) : x, 0.0f, 0.0f);
 
 // The same of a sum `x` that is to be stored as T: where the gradient reads x, it is rounded first, so that the result is that
 // of the elementwise op on what was stored.
@@ -28,10 +28,10 @@ template <typename T> __device__ __forceinline__ float activate_sum(u32 code, fl
 }
 
 #define ACTIVATION_GRAD_CASE(code)                                                                                     \
-    case ACTIVATION_##code: return slope<UNARY_##code>(at, at, g, 0.0f, 0.0f);
+    case ACTIVATION_##code: return slope_as<T, UNARY_##code>(at, at, g, 0.0f, 0.0f);
 
-// g·f′, as the elementwise op computes it; `at` is the input of f, or its result where the gradient reads that.
-__device__ __forceinline__ float activate_grad(u32 code, float at, float g) {
+// g·f′, to be stored as T, as the elementwise op computes it; `at` is the input of f, or its result where the gradient reads that.
+template <typename T> __device__ __forceinline__ float activate_grad(u32 code, float at, float g) {
     switch (code) {
         ACTIVATION_CODES(ACTIVATION_GRAD_CASE)
     default: return g;
@@ -41,7 +41,7 @@ __device__ __forceinline__ float activate_grad(u32 code, float at, float g) {
 #define ACTIVATION_OF_FOUR_CASE(code)                                                                                  \
     case ACTIVATION_##code:                                                                                            \
         _Pragma("unroll") for (int i = 0; i < 4; ++i)                                                                  \
-            x[i] = value<UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x[i])) : x[i], 0.0f, 0.0f);     \
+            x[i] = value_as<T, UNARY_##code>(GRAD_READS_X<UNARY_##code> ? to_acc(from_acc<T>(x[i])) : x[i], 0.0f, 0.0f);  \
         break;
 
 // activate_sum of four, whose work overlaps.
@@ -52,12 +52,12 @@ template <typename T> __device__ __forceinline__ void activate_sums(u32 code, fl
 #define ACTIVATION_GRAD_OF_FOUR_CASE(code)                                                                             \
     case ACTIVATION_##code:                                                                                            \
         _Pragma("unroll") for (int i = 0; i < 4; ++i) {                                                                \
-            g[i] = slope<UNARY_##code>(at[i], at[i], g[i], 0.0f, 0.0f);                                                \
-            at[i] = value<UNARY_##code>(at[i], 0.0f, 0.0f);                                                            \
+            g[i] = slope_as<T, UNARY_##code>(at[i], at[i], g[i], 0.0f, 0.0f);                                             \
+            at[i] = value_as<T, UNARY_##code>(at[i], 0.0f, 0.0f);                                                         \
         }                                                                                                              \
         break;
 
 // activate_grad of four, and f of `at` in its place, which shares much of it.
-__device__ __forceinline__ void activate_grads(u32 code, float (&at)[4], float (&g)[4]) {
+template <typename T> __device__ __forceinline__ void activate_grads(u32 code, float (&at)[4], float (&g)[4]) {
     switch (code) { ACTIVATION_CODES(ACTIVATION_GRAD_OF_FOUR_CASE) }
 }

@@ -8,7 +8,7 @@ mod unary;
 pub use bad_input::bad_input;
 pub use binary::{add, atan2, comparisons, div, extremes, mul, pow, prelu, remainder, select, sub, ties};
 pub use composed::{composed, composed_edges, quotients};
-pub(crate) use unary::Function;
+pub(crate) use unary::{Function, every_magnitude, functions, slopes};
 pub use unary::{casts, unary, unary_accuracy, unary_slope_accuracy};
 
 /// The error function, with an absolute error of about 1e-15.

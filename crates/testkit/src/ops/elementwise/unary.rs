@@ -27,8 +27,13 @@ impl Function {
     }
 
     /// The function through its method of [`Tensor`].
-    pub(in crate::ops) fn apply<B: Backend>(self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    pub(crate) fn apply<B: Backend>(self, x: &Tensor<B>) -> Result<Tensor<B>> {
         apply(self, x)
+    }
+
+    /// Its row of the table.
+    pub(crate) fn row(self) -> &'static kiln_core::ops::UnaryFunction {
+        self.f.function()
     }
 
     /// The function's value at x in f64.
@@ -38,7 +43,7 @@ impl Function {
 }
 
 /// Every function with the parameters to try and the interval of x, both from the table of functions.
-fn functions() -> impl Iterator<Item = (Function, (f64, f64))> {
+pub(crate) fn functions() -> impl Iterator<Item = (Function, (f64, f64))> {
     let tried = Unary::ALL
         .iter()
         .flat_map(|&f| f.function().tried.iter().map(move |t| (f, t)));
@@ -266,7 +271,7 @@ pub fn unary_accuracy<B: Backend>(backend: &B) {
 }
 
 /// Numbers of every binade of f32 with both signs, and small ones 1/64 apart.
-fn every_magnitude() -> Vec<f32> {
+pub(crate) fn every_magnitude() -> Vec<f32> {
     let mut values: Vec<f32> = (-2560..=2560).map(|i| i as f32 / 64.0).collect();
     let powers = (-149..=127).flat_map(|e| [1.0, 1.37, 1.9].map(|m: f32| m * 2f32.powi(e / 2) * 2f32.powi(e - e / 2)));
     values.extend(powers.flat_map(|x| [x, -x]));
@@ -350,7 +355,7 @@ pub fn unary_slope_accuracy<B: Backend>(backend: &B) {
 }
 
 /// The derivative of a function at each element.
-fn slopes<B: Backend>(f: Function, x: &Tensor<B>) -> Result<Vec<f64>> {
+pub(crate) fn slopes<B: Backend>(f: Function, x: &Tensor<B>) -> Result<Vec<f64>> {
     let x = x.requires_grad();
     let y = apply(f, &x)?;
     let gradients = y.backward_with(&y.detach().full_like(1.0)?)?;
