@@ -105,6 +105,7 @@ impl<B: Backend> SynthesisLayer<B> {
             let styles = self.affine.forward(style)?;
             let filter = self.resample_filter.as_ref().map(State::get);
             let y = x.modulated_conv2d(&self.weight, &styles, true, filter.as_ref())?;
+            let y = y.to_dtype(x.dtype())?;
             let (n, side) = (y.shape()[0], y.shape()[1]);
             let noise = match noise {
                 Some(noise) => noise.randn(&[n, side, side, 1], y.dtype())?,
@@ -137,7 +138,8 @@ impl<B: Backend> ToRgb<B> {
         trace::scope(self, x, || {
             let gain = 1.0 / (self.weight.shape()[3] as f64).sqrt();
             let styles = self.affine.forward(style)?.mul_scalar(gain)?;
-            x.modulated_conv2d(&self.weight, &styles, false, None)?.add(&self.bias)
+            let y = x.modulated_conv2d(&self.weight, &styles, false, None)?;
+            y.to_dtype(x.dtype())?.add(&self.bias)
         })
     }
 }
@@ -200,7 +202,7 @@ impl<B: Backend> SynthesisBlock<B> {
         let made = self.torgb.forward(&x, &styles[self.layers()])?;
         let Some(smaller) = smaller else { return Ok((x, made)) };
         let larger = smaller.upfirdn2d(&self.resample_filter.get(), (2, 1), [(2, 1), (2, 1)], 4.0)?;
-        Ok((x, larger.add(&made)?))
+        Ok((x, larger.to_dtype(made.dtype())?.add(&made)?))
     }
 
     /// The layers that have a style of their own; that of `torgb` is the one of the next block's first.

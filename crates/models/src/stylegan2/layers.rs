@@ -1,4 +1,5 @@
-//! Layers with equalised learning rates: weights are drawn from N(0, 1) and scaled each time that they are used.
+//! Layers with equalised learning rates: weights are drawn from N(0, 1) and scaled each time that they are used. In mixed precision their products
+//! are of halves, and their results have the dtype of their inputs: styles, slopes and path lengths need its range.
 
 use kiln_core::ops::{Activation, Window};
 use kiln_core::{Backend, Result};
@@ -59,7 +60,7 @@ impl<B: Backend> Layer<B> for EqualLinear<B> {
         let inputs = self.weight.shape()[1] as f64;
         let weight = self.weight.mul_scalar(self.lr / inputs.sqrt() * gain)?;
         let bias = self.bias.mul_scalar(self.lr * gain)?;
-        let y = x.linear(&weight, Some(&bias), Activation::None)?;
+        let y = x.linear(&weight, Some(&bias), Activation::None)?.to_dtype(x.dtype())?;
         if self.leaky { y.leaky_relu(SLOPE) } else { Ok(y) }
     }
 
@@ -130,6 +131,7 @@ impl<B: Backend> Layer<B> for EqualConv<B> {
                 convolve(&wide, &window.stride([2, 2]))?
             }
         };
+        let y = y.to_dtype(x.dtype())?;
         if self.leaky { y.leaky_relu(SLOPE) } else { Ok(y) }
     }
 

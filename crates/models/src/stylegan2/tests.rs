@@ -5,7 +5,7 @@ use crate::{Batches, Model, Net, StyleGan2, StyleGan2Config, Update};
 use kiln_core::DType;
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, Synthetic};
-use kiln_nn::{Init, Module, Rng, Tensor};
+use kiln_nn::{Init, Module, Rng, Tensor, autocast};
 use kiln_train::{TrainOptions, Trainer};
 use std::sync::Arc;
 
@@ -131,6 +131,27 @@ fn losses_are_finite_and_the_discriminator_learns() {
             state.float(name).unwrap().to_f64().unwrap()
         };
         assert_eq!(moments(&owner), moments(&penalty));
+    }
+}
+
+/// All four updates in mixed precision: finite losses, near those of f32.
+#[test]
+fn halves_change_losses_little() {
+    let cpu = Cpu::new();
+    let losses = |dtype: DType| -> Vec<f64> {
+        let config = StyleGan2Config {
+            image: [28, 28, 1],
+            ..TINY
+        };
+        let gan = StyleGan2::new(Init::new(&cpu, 3), config).unwrap();
+        let mut steps = crate::steps::fixed(of(gan), &super::CARD, &cpu, 8).unwrap();
+        let mut updates = Update::of_each(&Model::StyleGan2.recipe().phases());
+        let train = || Ok(steps.train(&mut updates, &|_, part| part()));
+        let losses = autocast(dtype, train).unwrap();
+        losses.unwrap().iter().map(|loss| loss.item().unwrap()).collect()
+    };
+    for (half, full) in losses(DType::BF16).into_iter().zip(losses(DType::F32)) {
+        assert!((half - full).abs() <= 0.1 * full.abs() + 0.02, "{half} and {full}");
     }
 }
 
