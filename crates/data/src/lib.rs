@@ -40,15 +40,16 @@ pub use batch::{
 };
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
-    Alphabet, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, OBJECTS, Opened, PAIRS, ROWS, ReadFile,
-    Request, SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS, sentences_of,
+    Alphabet, CLIPS, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, OBJECTS, Opened, PAIRS,
+    QUESTIONS, ROWS, ReadFile, Request, SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS,
+    sentences_of,
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{
-    Cifar, DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, Letterbox, Object, ObjectImages,
-    ObjectImagesOptions, Picture, Pictures, SpecialTokens, TextFile, TextTokenizer, TextWindows, TokenIndex, TokenPart,
-    TokenStream, TokenizeStep, TokenizerChoice, Tokens, Vocabulary, csv, decode_image, idx, mnist, resize_bilinear,
-    write_tokens,
+    Cifar, Clip, ClipFolder, ClipOptions, DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits,
+    Letterbox, Object, ObjectImages, ObjectImagesOptions, Picture, Pictures, Question, Questions, SpecialTokens,
+    TextFile, TextTokenizer, TextWindows, TokenIndex, TokenPart, TokenStream, TokenizeStep, TokenizerChoice, Tokens,
+    Vocabulary, csv, decode_clip, decode_image, idx, mnist, resize_bilinear, write_tokens,
 };
 pub(crate) use formats::{YoloListing, is_token_folder, open_tokens, read_coco, read_voc, read_yolo, voc_annotations};
 pub use kiln_derive::Batch;
@@ -61,8 +62,8 @@ pub use sample::{ByteImage, Sample};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
 pub use transforms::{
-    Compose, Crop, Draw, Erase, Flip, FlipObjects, Light, LogMel, Mosaic, Normalise, SpecAugment, Speed, ToFloat,
-    Transform, Typos,
+    Compose, Crop, Draw, Erase, Flip, FlipObjects, Frames, Light, LogMel, Mosaic, Normalise, RandomResizedCrop,
+    ResizeCenterCrop, SpecAugment, Speed, ToFloat, Transform, Typos,
 };
 
 /// Names for the code that `#[derive(Batch)]` writes.

@@ -25,5 +25,7 @@ pub(crate) const SPEECH: u32 = *spaces::DATA.start() + 8;
 pub(crate) const OBJECTS: u32 = *spaces::DATA.start() + 9;
 /// Scenes of sprites; the step is the part.
 pub(crate) const SCENES: u32 = *spaces::DATA.start() + 10;
+/// Clips of moving sprites; the step is the part.
+pub(crate) const MOTIONS: u32 = *spaces::DATA.start() + 11;
 /// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

@@ -289,6 +289,8 @@ fn datasets_and_help_list_the_table() {
             "csv",
             "texts",
             "conll",
+            "squad",
+            "cloze",
             "tokens",
             "text",
             "speech",
@@ -297,7 +299,9 @@ fn datasets_and_help_list_the_table() {
             "scenes",
             "coco",
             "voc",
-            "yolo"
+            "yolo",
+            "motions",
+            "clip-folder"
         ]
     );
     for name in names {

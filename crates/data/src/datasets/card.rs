@@ -11,8 +11,11 @@ use std::path::Path;
 pub struct Request<'a> {
     /// The file or folder; `None` for data that ships with this crate.
     pub path: Option<&'a Path>,
-    /// The shape of the network's input: `[H, W, C]` of images, `[T]` of windows of text, `[T, F]` of speech. Rows have as many numbers as the file.
+    /// The shape of the network's input: `[H, W, C]` of images, `[T, H, W, C]` of clips, `[T]` of windows of text, `[T, F]` of speech. Rows have as many numbers as the file.
     pub shape: &'a [usize],
+    /// True if images of files of several sizes keep theirs, and the network's transform crops and scales them; otherwise they are scaled to its
+    /// input.
+    pub own_size: bool,
     /// The column to predict, of a table.
     pub target: Option<&'a str>,
     /// The tokens that texts are to be cut into: characters if it is `None`. For a trained network with a tokenizer it is the file of
@@ -29,6 +32,8 @@ pub struct Request<'a> {
 pub struct FileOptions<'a> {
     /// The shape of the network's input.
     pub shape: &'a [usize],
+    /// True if an image keeps its size, and the network's transform crops and scales it.
+    pub own_size: bool,
     /// Facts about the data that the network was trained on.
     pub facts: &'a Facts,
     /// The `tokenizer.json` of the network, of networks of texts.
@@ -72,6 +77,6 @@ pub struct DatasetCard {
     /// Reads the samples that are held back; the files of the others need not exist, where they are others.
     pub held_back: fn(&Request<'_>) -> Result<Shared>,
     /// Reads a single file as raw samples without labels, for a trained network; `None` if a network is not asked about files of this
-    /// dataset.
+    /// dataset, or about more than a file, such as a question about a text.
     pub file: Option<ReadFile>,
 }

@@ -4,7 +4,7 @@ use super::card::{DatasetCard, Request};
 use super::facts::{Fact, Facts};
 use super::images::{self, IMAGES};
 use super::opened::{Opened, Shared};
-use crate::{DataError, Dataset, ImageFolder, ImageFolderOptions, Result, Subset};
+use crate::{DataError, Dataset, ImageFolder, ImageFolderOptions, Result, Sample, Subset};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,39 +21,25 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     classes: &[],
     has_target: false,
     facts: &[],
-    recognises: |path| path.is_dir() && has_folders(path),
-    open: |request| {
-        let (train, test) = both(request)?;
-        let classes = Fact::Names(train.class_names().to_vec());
-        Ok(Opened {
-            train,
-            test,
-            facts: Facts::default().with(Facts::CLASSES, classes),
-        })
-    },
-    held_back: |request| {
-        let root = root(request)?;
-        match test_folder(root) {
-            Some(test) => Ok(Arc::new(known(images_of(&test, request)?, &test, request.facts)?)),
-            None => Ok(both(request)?.1),
-        }
-    },
+    recognises: has_folders,
+    open: |request| opened(request, |path| images_of(path, request)),
+    held_back: |request| held_back(request, |path| images_of(path, request)),
     file: Some(images::scaled),
 };
 
 /// True if there is a folder in this one.
-fn has_folders(path: &Path) -> bool {
+pub(super) fn has_folders(path: &Path) -> bool {
     let entries = path.read_dir().into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.path().is_dir())
+    path.is_dir() && entries.into_iter().any(|entry| entry.path().is_dir())
 }
 
 /// The folder, which has to be named.
 fn root<'a>(request: &Request<'a>) -> Result<&'a Path> {
-    let missing = || DataError::invalid("image folder", "path", "none", "a folder");
+    let missing = || DataError::invalid("folder", "path", "none", "a folder");
     request.path.ok_or_else(missing)
 }
 
-/// The folder in `root` of the images that are held back, if there is one.
+/// The folder in `root` of the samples that are held back, if there is one.
 fn test_folder(root: &Path) -> Option<PathBuf> {
     let folders = ["test", "val"].map(|name| root.join(name));
     let train = root.join("train");
@@ -63,7 +49,7 @@ fn test_folder(root: &Path) -> Option<PathBuf> {
 fn images_of(path: &Path, request: &Request<'_>) -> Result<ImageFolder> {
     let [h, w, c] = images::dimensions(request.shape)?;
     let options = ImageFolderOptions {
-        resize: Some((h, w)),
+        resize: (!request.own_size).then_some((h, w)),
         channels: c,
         bad: request.bad,
         ..Default::default()
@@ -71,24 +57,52 @@ fn images_of(path: &Path, request: &Request<'_>) -> Result<ImageFolder> {
     ImageFolder::open(path, options)
 }
 
-/// The images, if they have the classes of `facts`.
-fn known(images: ImageFolder, path: &Path, facts: Option<&Facts>) -> Result<ImageFolder> {
-    images::check_classes(images.class_names(), path, facts)?;
-    Ok(images)
+/// The dataset of a folder whose sub-folders are classes, or have such folders.
+pub(super) fn opened<D: Dataset<Sample = Sample> + 'static>(
+    request: &Request<'_>,
+    open: impl Fn(&Path) -> Result<D>,
+) -> Result<Opened> {
+    let (train, test) = both(request, open)?;
+    let classes = Fact::Names(train.class_names().to_vec());
+    Ok(Opened {
+        train,
+        test,
+        facts: Facts::default().with(Facts::CLASSES, classes),
+    })
 }
 
-/// The images to train on and those that are held back: of folders named so, else a tenth by a seed that is always the same.
-fn both(request: &Request<'_>) -> Result<(Shared, Shared)> {
+/// The part of it that is held back.
+pub(super) fn held_back<D: Dataset<Sample = Sample> + 'static>(
+    request: &Request<'_>,
+    open: impl Fn(&Path) -> Result<D>,
+) -> Result<Shared> {
+    match test_folder(root(request)?) {
+        Some(test) => Ok(Arc::new(known(open(&test)?, &test, request.facts)?)),
+        None => Ok(both(request, open)?.1),
+    }
+}
+
+/// The samples, if they have the classes of `facts`.
+fn known<D: Dataset<Sample = Sample>>(samples: D, path: &Path, facts: Option<&Facts>) -> Result<D> {
+    images::check_classes(samples.class_names(), path, facts)?;
+    Ok(samples)
+}
+
+/// The samples to train on and those that are held back: of folders named so, else a tenth by a seed that is always the same.
+fn both<D: Dataset<Sample = Sample> + 'static>(
+    request: &Request<'_>,
+    open: impl Fn(&Path) -> Result<D>,
+) -> Result<(Shared, Shared)> {
     let root = root(request)?;
     if let Some(test) = test_folder(root) {
         let train = root.join("train");
-        let train = known(images_of(&train, request)?, &train, request.facts)?;
+        let train = known(open(&train)?, &train, request.facts)?;
         let classes = Facts::default().with(Facts::CLASSES, Fact::Names(train.class_names().to_vec()));
-        let test = known(images_of(&test, request)?, &test, Some(&classes))?;
+        let test = known(open(&test)?, &test, Some(&classes))?;
         return Ok((Arc::new(train), Arc::new(test)));
     }
-    let images = Arc::new(known(images_of(root, request)?, root, request.facts)?);
-    let held_back = images.len().div_ceil(10);
-    let split = Subset::split(images, held_back, 0)?;
+    let samples = Arc::new(known(open(root)?, root, request.facts)?);
+    let held_back = samples.len().div_ceil(10);
+    let split = Subset::split(samples, held_back, 0)?;
     Ok((Arc::new(split.train), Arc::new(split.test)))
 }

@@ -6,7 +6,7 @@ use crate::Result;
 /// Samples that are made up.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeUp<'a> {
-    /// The shape of the network's input: `[H, W, C]` of images, `[T]` of windows of text, `[F]` of rows, `[T, F]` of
+    /// The shape of the network's input: `[H, W, C]` of images, `[T, H, W, C]` of clips, `[T]` of windows of text, `[F]` of rows, `[T, F]` of
     /// speech.
     pub shape: &'a [usize],
     /// The number of classes, characters or numbers to predict, at least 1.

@@ -1,8 +1,12 @@
 //! The table of datasets: where each comes from, how it is read, and what its samples are.
 
+mod canvas;
 mod card;
 mod cifar10;
 mod cifar100;
+mod clip_folder;
+mod clips;
+mod cloze;
 mod coco;
 mod conll;
 mod encoded;
@@ -11,13 +15,16 @@ mod folder;
 mod images;
 mod kinds;
 mod mnist;
+mod motions;
 mod objects;
 mod opened;
 mod pairs;
+mod questions;
 mod scenes;
 mod speech;
 mod spelling;
 mod sprites;
+mod squad;
 mod table;
 mod text;
 mod texts;
@@ -27,6 +34,7 @@ mod voc;
 mod yolo;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
+pub use clips::CLIPS;
 pub use conll::{TAGGED, sentences_of};
 pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
@@ -34,6 +42,7 @@ pub use kinds::{MadeUp, SampleKind};
 pub use objects::OBJECTS;
 pub use opened::{Opened, Shared};
 pub use pairs::PAIRS;
+pub use questions::QUESTIONS;
 pub use speech::{Alphabet, SAMPLE_RATE, UTTERANCES};
 pub use table::ROWS;
 pub use text::WINDOWS;
@@ -86,6 +95,10 @@ datasets! {
     Texts: "texts" in texts;
     /// Words with tags, in files as of the CoNLL tasks.
     Conll: "conll" in conll;
+    /// Questions about texts, in SQuAD's JSON.
+    Squad: "squad" in squad;
+    /// Any text, with questions for words of its sentences.
+    Cloze: "cloze" in cloze;
     /// Texts of any size as files of tokens.
     Tokens: "tokens" in tokens;
     /// Any text, by characters or by the tokens of a tokenizer.
@@ -104,6 +117,10 @@ datasets! {
     Voc: "voc" in voc;
     /// Images with boxes in text files as of YOLO.
     Yolo: "yolo" in yolo;
+    /// Clips of moving digits that ship with this crate, whose class is how they move.
+    Motions: "motions" in motions;
+    /// Clips in a folder for each class: folders of frames, GIF and Y4M files.
+    ClipFolder: "clip-folder" in clip_folder;
 }
 
 impl DataKind {

@@ -159,7 +159,7 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
 }
 
 /// Checks the dimensions in a header against the limit.
-fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
+pub(super) fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
     let pixels = width.saturating_mul(height);
     if pixels > limits.max_pixels {
         return Err(DataError::TooLarge {
@@ -186,7 +186,7 @@ fn check_holds(path: &Path, at: u64, announced: u64, most: u64) -> Result<()> {
     Ok(())
 }
 
-fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Display) -> DataError {
+pub(super) fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Display) -> DataError {
     DataError::Decode {
         path: path.to_path_buf(),
         place: Place::Byte(at),

@@ -173,7 +173,7 @@ impl ImageFolder {
 }
 
 /// The entries of a folder, sorted by name.
-fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub(super) fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(DataError::io(folder, "list"))? {
         let entry = entry.map_err(DataError::io(folder, "list"))?;
@@ -183,7 +183,8 @@ fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(entries)
 }
 
-fn is_image(name: &str) -> bool {
+/// True for the name of a PNG or JPEG file.
+pub(super) fn is_image(name: &str) -> bool {
     let extension = Path::new(name)
         .extension()
         .map(|e| e.to_string_lossy().to_ascii_lowercase());

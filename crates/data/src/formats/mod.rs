@@ -2,8 +2,12 @@
 //! with a limit before anything is allocated, and data after what the header announces is an error.
 
 mod cifar;
+mod clip;
+mod clip_folder;
 mod coco;
 pub mod csv;
+mod frames;
+mod gif;
 mod ids;
 pub mod idx;
 mod image;
@@ -13,7 +17,9 @@ mod letterbox;
 pub mod mnist;
 mod object;
 mod objects;
+mod questions;
 mod resize;
+mod squad;
 mod text;
 mod text_pieces;
 mod text_windows;
@@ -21,16 +27,24 @@ mod token_files;
 mod tokens;
 mod voc;
 mod vocabulary;
+mod y4m;
 mod yolo;
 
 pub use cifar::Cifar;
+pub use clip::decode_clip;
+pub use clip_folder::ClipFolder;
 pub(crate) use coco::read as read_coco;
+pub use frames::{Clip, ClipOptions};
 pub use image::{Decoded, ImageLimits, decode_image};
 pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use letterbox::Letterbox;
 pub use object::Object;
 pub use objects::{ObjectImages, ObjectImagesOptions, Picture, Pictures};
+pub(crate) use questions::{All as AllQuestions, Asked, Context, Paragraph};
+pub use questions::{Question, Questions};
+pub(crate) use resize::Scaling;
 pub use resize::resize_bilinear;
+pub(crate) use squad::read as read_squad;
 pub use text::TextFile;
 pub use text_windows::TextWindows;
 pub use token_files::{TokenIndex, TokenPart, TokenizeStep, write_tokens};

@@ -1,10 +1,10 @@
-//! Random transforms of images `[H, W, C]`.
+//! Random transforms of images `[H, W, C]` and of clips `[T, H, W, C]`, whose frames are changed alike.
 
 use super::{Draw, Transform};
 use crate::{ByteImage, DataError, Result, Sample};
 use kiln_core::Shape;
 
-/// Pads every side with a value and cuts out a window of fixed size at a random place (torchvision's `RandomCrop`). The
+/// Pads every side with a value and cuts out a window of fixed size at a random place, of all frames of a clip the same (torchvision's `RandomCrop`). The
 /// usual augmentation of CIFAR has `padding` 4 and `size` 32×32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crop {
@@ -45,26 +45,32 @@ impl Crop {
 
 impl Transform for Crop {
     fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()> {
-        let [h, w, c] = sample.image("crop")?;
+        let [frames, h, w, c] = sample.frames("crop")?;
         let (ch, cw) = self.size;
         let (top, left) = self.corner((h, w), draw)?;
-        let shape = Shape::new(&[ch, cw, c])?;
+        let shape = match sample.shape.rank() {
+            4 => Shape::new(&[frames, ch, cw, c])?,
+            _ => Shape::new(&[ch, cw, c])?,
+        };
         // Window columns `from..to` lie on the image: window column x shows image column left + x − padding.
         let from = self.padding.saturating_sub(left).min(cw);
         let to = (w + self.padding).saturating_sub(left).clamp(from, cw);
-        sample.rewrite(shape, |image, out| {
-            if cw * c == 0 {
+        sample.rewrite(shape, |images, out| {
+            if ch * cw * c == 0 {
                 return;
             }
             if self.fill != 0.0 {
                 out.fill(self.fill);
             }
-            for (y, row) in out.chunks_exact_mut(cw * c).enumerate() {
-                let Some(source) = (top + y).checked_sub(self.padding).filter(|&s| s < h && from < to) else {
-                    continue;
-                };
-                let start = (source * w + left + from - self.padding) * c;
-                row[from * c..to * c].copy_from_slice(&image[start..start + (to - from) * c]);
+            for (frame, out) in out.chunks_exact_mut(ch * cw * c).enumerate() {
+                let image = &images[frame * h * w * c..][..h * w * c];
+                for (y, row) in out.chunks_exact_mut(cw * c).enumerate() {
+                    let Some(source) = (top + y).checked_sub(self.padding).filter(|&s| s < h && from < to) else {
+                        continue;
+                    };
+                    let start = (source * w + left + from - self.padding) * c;
+                    row[from * c..to * c].copy_from_slice(&image[start..start + (to - from) * c]);
+                }
             }
         })
     }
@@ -91,7 +97,7 @@ pub(super) fn mirror(image: &mut [f32], width: usize, channels: usize) {
     }
 }
 
-/// Mirrors left and right with a given probability (torchvision's `RandomHorizontalFlip`).
+/// Mirrors left and right with a given probability, all frames of a clip or none (torchvision's `RandomHorizontalFlip`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flip {
     probability: f32,
@@ -110,7 +116,7 @@ impl Flip {
 
 impl Transform for Flip {
     fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()> {
-        let [_, w, c] = sample.image("flip")?;
+        let [.., w, c] = sample.frames("flip")?;
         if w * c == 0 || draw.uniform(0) >= self.probability {
             return Ok(());
         }

@@ -5,12 +5,16 @@
 //! individually rounded f32 operations and square roots are used, so that a device can reproduce the results bit for bit.
 
 mod augment;
+mod frame;
+mod frames;
 mod objects;
 mod scale;
 mod sound;
 mod typos;
 
 pub use augment::{Crop, Erase, Flip};
+pub use frame::{RandomResizedCrop, ResizeCenterCrop};
+pub use frames::Frames;
 pub use objects::{FlipObjects, Light, Mosaic};
 pub use scale::{Normalise, ToFloat};
 pub use sound::{LogMel, SpecAugment, Speed};

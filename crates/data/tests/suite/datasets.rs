@@ -2,7 +2,7 @@
 
 use crate::common::Folder;
 use kiln_data::{
-    BadRecords, Compose, DataKind, Dataset, Draw, Facts, FileOptions, IMAGES, LogMel, MadeUp, ROWS, Request,
+    BadRecords, CLIPS, Compose, DataKind, Dataset, Draw, Facts, FileOptions, IMAGES, LogMel, MadeUp, ROWS, Request,
     SampleKind, SpecAugment, Speed, Transform, UTTERANCES, WINDOWS, csv,
 };
 use std::path::Path;
@@ -11,6 +11,7 @@ fn request<'a>(path: &'a Path, shape: &'a [usize]) -> Request<'a> {
     Request {
         path: Some(path),
         shape,
+        own_size: false,
         target: None,
         tokenizer: None,
         bad: BadRecords::Refuse,
@@ -28,9 +29,13 @@ fn names_and_rows_fit_each_other() {
             "{kind}"
         );
         assert!(DataKind::of(card.samples).any(|other| other == kind));
+        let shape: &[usize] = match card.samples == &CLIPS {
+            true => &[2, 28, 28, 1],
+            false => &[28, 28, 1],
+        };
         let request = Request {
             path: None,
-            ..request(Path::new(""), &[28, 28, 1])
+            ..request(Path::new(""), shape)
         };
         // Without a path there is what ships, or an error.
         assert_eq!((card.open)(&request).is_ok(), card.ships.is_some(), "{kind}");
@@ -141,6 +146,7 @@ fn rows_have_a_mean_of_0_and_a_deviation_of_1_and_are_read_again_at_the_same_sca
             tokenizer: None,
             shape: &[8],
             facts: &opened.facts,
+            own_size: false,
             invert: None,
         };
         let rows = card.file.unwrap()(&other, &options).unwrap();
@@ -221,6 +227,15 @@ fn folders_of_images_are_split_by_their_names_or_by_a_tenth() {
         assert_eq!((opened.train.len(), opened.test.len()), sizes);
         assert_eq!(opened.facts.names(Facts::CLASSES).unwrap(), ["cat", "dog"]);
         assert_eq!(opened.train.get(0).unwrap().shape.dims(), [8, 8, 1]);
+        let own = Request {
+            own_size: true,
+            ..request(path, &[8, 8, 1])
+        };
+        let train = (card.open)(&own).unwrap().train;
+        assert_eq!(
+            (train.shape(), train.get(0).unwrap().shape.dims()),
+            (None, &[6, 4, 1][..])
+        );
         let known = Request {
             facts: Some(&opened.facts),
             ..request(path, &[8, 8, 1])
@@ -325,6 +340,7 @@ fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
         shape: &[160, 40],
         facts: &Facts::default(),
         tokenizer: None,
+        own_size: false,
         invert: None,
     };
     let samples = card.file.unwrap()(&dir.path().join("manifest/c.wav"), &options).unwrap();

@@ -2,6 +2,7 @@
 
 mod batches;
 mod cifar;
+mod clips;
 mod common;
 mod conll;
 mod csv;
@@ -15,6 +16,7 @@ mod objects;
 mod pairs;
 mod resident;
 mod sprites;
+mod squad;
 mod text;
 mod tokens;
 mod transforms;

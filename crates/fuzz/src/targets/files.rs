@@ -3,7 +3,10 @@
 use super::scratch::Scratch;
 use crate::Bytes;
 use kiln_cpu::Cpu;
-use kiln_data::{BadRecords, Cifar, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, decode_image};
+use kiln_data::{
+    BadRecords, Cifar, ClipOptions, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, decode_clip,
+    decode_image,
+};
 use kiln_data::{csv as csv_file, idx as idx_file};
 use kiln_nn::weights;
 
@@ -32,7 +35,7 @@ pub(super) fn weight_seeds() -> Vec<Vec<u8>> {
 }
 
 /// The treatment of bad records, chosen by the next byte.
-fn bad(choices: &mut Bytes<'_>) -> BadRecords {
+pub(super) fn bad(choices: &mut Bytes<'_>) -> BadRecords {
     choices.one_of(&[BadRecords::Refuse, BadRecords::Skip])
 }
 
@@ -138,6 +141,36 @@ pub(super) fn image(input: &[u8]) {
     for channels in [1, 3] {
         let _ = decode_image(&path, channels, &limits);
     }
+}
+
+pub(super) fn clip(input: &[u8]) {
+    let options = ClipOptions {
+        frames: 1,
+        size: (3, 2),
+        channels: 3,
+        limits: ImageLimits {
+            max_pixels: 1 << 12,
+            max_file_bytes: 1 << 17,
+        },
+    };
+    let Some(scratch) = Scratch::new() else { return };
+    let Some(path) = scratch.file("a.gif", input) else {
+        return;
+    };
+    if let Ok(clip) = decode_clip(&path, &options) {
+        assert_eq!(clip.pixels.len(), clip.frames * 3 * 2 * 3);
+    }
+}
+
+pub(super) fn clip_seeds() -> Vec<Vec<u8>> {
+    // Two frames of one pixel on a canvas of 2×1, the second of them transparent and cleared behind it.
+    let gif = b"GIF89a\x02\0\x01\0\x80\0\0\0\0\0\xff\xff\xff\x2c\0\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0\
+                \x21\xf9\x04\x09\0\0\x01\0\x2c\x01\0\0\0\x01\0\x01\0\0\x02\x02\x4c\x01\0\x3b";
+    vec![
+        gif.to_vec(),
+        b"YUV4MPEG2 W3 H2 F25:1 C420jpeg\nFRAME\nabcdefuuvvFRAME Ip\nghijkluuvv".to_vec(),
+        b"YUV4MPEG2 H1 W2 Cmono XCOLORRANGE=FULL\nFRAME\nab".to_vec(),
+    ]
 }
 
 /// The CRC-32 of a PNG chunk.

@@ -4,6 +4,7 @@ mod emulator;
 mod files;
 mod ops;
 mod scratch;
+mod texts;
 
 /// A function that must not panic for any bytes.
 #[derive(Debug)]
@@ -57,10 +58,34 @@ pub const TARGETS: &[Target] = &[
         seeds: files::text_seeds,
     },
     Target {
+        name: "pairs",
+        about: "tables of pairs of texts",
+        run: texts::pairs,
+        seeds: texts::pair_seeds,
+    },
+    Target {
+        name: "conll",
+        about: "tagged words",
+        run: texts::conll,
+        seeds: texts::conll_seeds,
+    },
+    Target {
+        name: "squad",
+        about: "questions about texts in JSON",
+        run: texts::squad,
+        seeds: texts::squad_seeds,
+    },
+    Target {
         name: "image",
         about: "PNG and JPEG files",
         run: files::image,
         seeds: files::image_seeds,
+    },
+    Target {
+        name: "clip",
+        about: "GIF and Y4M files",
+        run: files::clip,
+        seeds: files::clip_seeds,
     },
     Target {
         name: "image-folder",
