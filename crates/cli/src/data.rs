@@ -148,9 +148,19 @@ pub(crate) fn load_test(
                 .tokens()
                 .map(|_| TokenizerChoice::File(weights::tokenizer_file(weights)));
             let tokenizer = match &args.tokenizer {
-                Some(TokenizerChoice::File(_)) | None => args.tokenizer.as_ref().or(own.as_ref()),
-                // What was learned from the text is in the folder of the run.
-                learned => own.as_ref().or(learned.as_ref()),
+                None => own.as_ref(),
+                Some(TokenizerChoice::File(_)) => args.tokenizer.as_ref(),
+                Some(TokenizerChoice::Characters) if own.is_none() => args.tokenizer.as_ref(),
+                Some(choice) if known.is_some() => {
+                    let its = if own.is_some() {
+                        "the tokens of its tokenizer"
+                    } else {
+                        "characters"
+                    };
+                    let help = "leave it out: what was learned from the text lies beside the weights";
+                    return Err(Error::usage(format!("--tokenizer {choice}: the network reads {its}")).help(help));
+                }
+                learned => learned.as_ref(),
             };
             let test = (kind.card().held_back)(&request(model, args, kind, tokenizer, known)?)?;
             (Source::Files(kind, args), test)
@@ -268,6 +278,7 @@ fn request<'a>(
     Ok(Request {
         path: args.path.as_deref(),
         shape: model.input().shape,
+        own_size: model.recipe().crops_own_sizes(),
         target: args.target.as_deref(),
         tokenizer,
         bad: match args.skip_bad.unwrap_or_default() {
@@ -278,18 +289,19 @@ fn request<'a>(
     })
 }
 
-/// Refuses images whose shape is not that of the model's input, which is that of its data, else one that it can be built for; and those of
-/// more classes than a network for data of these facts has.
+/// Refuses images whose shape is not that of the model's input, which is that of its data, else one that it can be built for; and those
+/// of more classes than a network for data of these facts has, clips as well.
 fn check(model: Model, data: &Shared, facts: &Facts, source: &Source<'_>) -> Result<()> {
-    let Some(input) = model.input().image() else {
+    if let Some(input) = model.input().image() {
+        let input = facts.sizes().image.unwrap_or(input);
+        let fits = |dims: &[usize]| dims == input || (!facts.has(Facts::IMAGE) && model.input().fits(dims));
+        if let Some(shape) = data.shape().filter(|shape| !fits(shape.dims())) {
+            return Err(Error::failure(format!(
+                "{source}: images are {shape:?}, {model} takes {input:?}"
+            )));
+        }
+    } else if model.input().clip().is_none() {
         return Ok(());
-    };
-    let input = facts.sizes().image.unwrap_or(input);
-    let fits = |dims: &[usize]| dims == input || (!facts.has(Facts::IMAGE) && model.input().fits(dims));
-    if let Some(shape) = data.shape().filter(|shape| !fits(shape.dims())) {
-        return Err(Error::failure(format!(
-            "{source}: images are {shape:?}, {model} takes {input:?}"
-        )));
     }
     let outputs = facts.sizes().outputs.unwrap_or(model.outputs());
     match data.classes().filter(|&classes| classes > outputs) {

@@ -11,6 +11,8 @@ use kiln_nn::Tensor;
 const GAP: usize = 2;
 /// The shade of these pixels.
 const SHADE: u8 = 96;
+/// Frames of a clip in a picture of it.
+const FRAMES: usize = 8;
 
 /// An image of bytes, row-major `[height, width, channels]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,17 +24,25 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// The picture of a raw sample, whose pixels are from 0 to 255.
+    /// The picture of a raw sample, whose pixels are from 0 to 255: an image, or frames of a clip side by side.
     pub(crate) fn of_sample(sample: &Sample) -> Result<Self> {
-        let [height, width, channels] = *sample.shape.dims() else {
-            return Err(no_image(format!("its shape is {:?}", sample.shape)));
+        let (frames, height, width, channels) = match *sample.shape.dims() {
+            [height, width, channels] => (None, height, width, channels),
+            [frames, height, width, channels] if frames > 0 => (Some(frames), height, width, channels),
+            _ => return Err(no_image(format!("its shape is {:?}", sample.shape))),
         };
-        Ok(Picture {
+        let picture = |pixels: &[f32]| Picture {
             height,
             width,
             channels,
-            pixels: sample.input.iter().map(|v| v.round() as u8).collect(),
-        })
+            pixels: pixels.iter().map(|v| v.round() as u8).collect(),
+        };
+        let Some(frames) = frames else {
+            return Ok(picture(&sample.input));
+        };
+        let size = height * width * channels;
+        let frame = |number: usize| picture(&sample.input[number * frames / FRAMES * size..][..size]);
+        Picture::grid(&(0..FRAMES).map(frame).collect::<Vec<_>>(), FRAMES)
     }
 
     /// The pictures of images `[N, H, W, C]` with values from 0 to 1.
@@ -122,6 +132,21 @@ fn no_image(why: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clip_is_shown_as_a_strip_of_its_frames() {
+        let clip = |frames: usize| {
+            let mut sample = Sample::default();
+            let shape = kiln_core::Shape::new(&[frames, 1, 1, 1]).unwrap();
+            sample.fill(shape, (0..frames).map(|frame| frame as f32)).unwrap();
+            let strip = Picture::of_sample(&sample).unwrap();
+            assert_eq!((strip.height, strip.width), (1 + 2 * GAP, FRAMES * (1 + GAP) + GAP));
+            let row = &strip.pixels[GAP * strip.width..(GAP + 1) * strip.width];
+            row[GAP..].iter().step_by(1 + GAP).copied().collect::<Vec<u8>>()
+        };
+        assert_eq!(clip(16), [0, 2, 4, 6, 8, 10, 12, 14]);
+        assert_eq!(clip(3), [0, 0, 0, 1, 1, 1, 2, 2]);
+    }
 
     #[test]
     fn a_grid_holds_every_picture_at_its_place() {

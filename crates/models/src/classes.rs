@@ -1,4 +1,4 @@
-//! The task of networks that tell classes of images apart.
+//! The task of networks that tell classes of images or of clips apart.
 
 use crate::task::{self, Views};
 use crate::{Card, Form, Input, OutputKind, Recipe, Shown};
@@ -18,7 +18,7 @@ pub(crate) const VALUES: &[Shown] = &[
 /// The best weights have the largest accuracy.
 pub(crate) const MONITOR: (&str, bool) = ("accuracy", true);
 
-/// A network from images `[N, H, W, C]` to logits `[N, classes]`, trained on labelled images.
+/// A network from images `[N, H, W, C]` or clips `[N, T, H, W, C]` to logits `[N, classes]`, trained on labelled ones.
 pub(crate) type Task<B> = task::Task<B, Box<dyn Layer<B>>, Labelled>;
 
 /// A row of the table of models for one size of a family of networks, whose `task` builds it.
@@ -35,9 +35,24 @@ pub(crate) const fn card(
     parameters: usize,
     recipe: Recipe,
 ) -> Card {
+    of_input(description, Input::images(shape), classes, parameters, recipe)
+}
+
+/// The card of a network that tells so many classes of clips of this shape apart.
+pub(crate) const fn of_clips(
+    description: &'static str,
+    shape: &'static [usize; 4],
+    classes: usize,
+    parameters: usize,
+    recipe: Recipe,
+) -> Card {
+    of_input(description, Input::clips(shape), classes, parameters, recipe)
+}
+
+const fn of_input(description: &'static str, input: Input, classes: usize, parameters: usize, recipe: Recipe) -> Card {
     Card {
         description,
-        input: Input::images(shape),
+        input,
         output: OutputKind::Classes(classes),
         values: VALUES,
         monitor: MONITOR,

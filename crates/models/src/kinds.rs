@@ -1,13 +1,15 @@
 //! The inputs and outputs of networks.
 
-use kiln_data::{IMAGES, MadeUp, OBJECTS, PAIRS, ROWS, SampleKind, Shared, TAGGED, TEXTS, UTTERANCES, WINDOWS};
+use kiln_data::{
+    CLIPS, IMAGES, MadeUp, OBJECTS, PAIRS, QUESTIONS, ROWS, SampleKind, Shared, TAGGED, TEXTS, UTTERANCES, WINDOWS,
+};
 
 /// The input of a network: samples of a kind, of this shape without the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Input {
     /// The kind of samples.
     pub kind: &'static SampleKind,
-    /// `[H, W, C]` of images, `[T]` of windows of text and of pairs of texts, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
+    /// `[H, W, C]` of images, `[T, H, W, C]` of clips, `[T]` of windows of text and of pairs of texts, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
     /// otherwise.
     pub shape: &'static [usize],
     /// The sides of square images that it can be built for, with one or three channels, where the data has others than `shape`.
@@ -51,6 +53,15 @@ impl Input {
         }
     }
 
+    /// Clips `[T, H, W, C]`.
+    pub const fn clips(shape: &'static [usize; 4]) -> Self {
+        Input {
+            kind: &CLIPS,
+            shape,
+            sides: &[],
+        }
+    }
+
     /// Windows of this many tokens, as i32 numbers.
     pub const fn tokens(length: &'static [usize; 1]) -> Self {
         Input {
@@ -87,6 +98,15 @@ impl Input {
         }
     }
 
+    /// Questions about texts, in windows of at most this many tokens.
+    pub const fn questions(length: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &QUESTIONS,
+            shape: length,
+            sides: &[],
+        }
+    }
+
     /// Rows of numbers, as many as the data has.
     pub const fn rows(width: &'static [usize; 1]) -> Self {
         Input {
@@ -113,6 +133,14 @@ impl Input {
     /// The shape `[H, W, C]`, if samples are images.
     pub fn image(self) -> Option<[usize; 3]> {
         match self.kind == &IMAGES || self.kind == &OBJECTS {
+            true => self.shape.try_into().ok(),
+            false => None,
+        }
+    }
+
+    /// The shape `[T, H, W, C]`, if samples are clips.
+    pub fn clip(self) -> Option<[usize; 4]> {
+        match self.kind == &CLIPS {
             true => self.shape.try_into().ok(),
             false => None,
         }
@@ -180,6 +208,8 @@ pub enum OutputKind {
     Translation(usize),
     /// Logits of this many tags for each token of a sentence; a network for other tags has as many as the data.
     Tags(usize),
+    /// Logits of the first and of the last token of an answer, for each token of a question and a text.
+    Spans,
     /// Boxes of objects of this many classes; a network for other classes has as many as the data.
     Boxes(usize),
     /// Images like its inputs.
@@ -201,6 +231,7 @@ impl OutputKind {
             | OutputKind::Tags(n)
             | OutputKind::Boxes(n)
             | OutputKind::Numbers(n) => Some(n),
+            OutputKind::Spans => Some(2),
             OutputKind::Images => None,
         }
     }
@@ -225,6 +256,7 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Translation(n) => write!(f, "texts of {n} tokens, or of those of the data"),
             OutputKind::Tags(n) => write!(f, "{n} tags of words, or those of the data"),
             OutputKind::Boxes(n) => write!(f, "boxes of {n} classes, or those of the data"),
+            OutputKind::Spans => f.write_str("answers that are spans of the texts"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

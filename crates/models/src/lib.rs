@@ -28,6 +28,7 @@ mod bert_tagger;
 mod by_name;
 mod card;
 mod classes;
+mod conv_lstm;
 mod dcgan;
 mod deep_speech;
 mod detection;
@@ -51,6 +52,7 @@ mod registry;
 mod regression;
 mod resnet;
 mod sample;
+mod spans;
 mod speech;
 mod squares;
 mod steps;
@@ -64,6 +66,7 @@ mod translation;
 mod twin;
 mod vae;
 mod vgg;
+mod video_resnet;
 mod wgan_gp;
 mod wgan_gp_conv;
 mod wide_resnet;
@@ -74,9 +77,10 @@ pub use bert::{
     BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
 };
 pub use bert_classifier::BertClassifier;
-pub use bert_reader::{BertReader, best_span};
+pub use bert_reader::BertReader;
 pub use bert_tagger::BertTagger;
 pub use card::{Card, Form, Shown};
+pub use conv_lstm::{ConvLstm, ConvLstmConfig};
 pub use dcgan::{Dcgan, DcganConfig, DcganSide};
 pub use deep_speech::{DeepSpeech2, DeepSpeech2Config, SpeechLayer};
 pub use faster_rcnn::{BodyConfig, FasterRcnn, FasterRcnnConfig, FasterRcnnLosses, RoiConfig, RpnConfig};
@@ -96,6 +100,7 @@ pub use recipe::{Augment, PhaseOptions, PhaseRecipe, Recipe, ScheduleKind};
 pub use registry::Model;
 pub use resnet::{ResNet, ResNetBlock, ResNetConfig, ResNetStem, Shortcut};
 pub use sample::Sampler;
+pub use spans::{Answer, LONGEST_ANSWER, best_span};
 pub use steps::{Part, Steps};
 pub use stylegan2::{
     DiscriminatorBlock, DiscriminatorEpilogue, EqualConv, EqualLinear, StyleDiscriminator, StyleGan2, StyleGan2Config,
@@ -105,6 +110,9 @@ pub use task::Batches;
 pub use transformer::{Seq2Seq, Seq2SeqConfig};
 pub use vae::Vae;
 pub use vgg::{Vgg, VggConfig, VggHead};
+pub use video_resnet::{
+    FactoredConv, NormedVideoConv, VideoBlock, VideoConv, VideoResNet, VideoResNetConfig, VideoShortcut, VideoStem,
+};
 pub use wgan_gp::WganGp;
 pub use wide_resnet::{PreActivationBlock, WideResNet, WideResNetConfig};
 pub use yolo::{Yolo, YoloConfig, YoloLosses, YoloTargets};

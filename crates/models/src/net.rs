@@ -151,7 +151,7 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// Samples that cannot be read.
     fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
 
-    /// The logits `[N, classes]` of images `[N, H, W, C]`; `None` if it tells no classes apart.
+    /// The logits `[N, classes]` of images `[N, H, W, C]` or of clips `[N, T, H, W, C]`; `None` if it tells no classes apart.
     fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
     /// The objects that it finds in each of images `[N, H, W, C]`, the most certain first, in pixels of the images; `None` if it finds none.

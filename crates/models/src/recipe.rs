@@ -2,8 +2,8 @@
 
 use crate::{Input, OptimizerKind, OptimizerOptions};
 use kiln_data::{
-    Compose, Crop, DataKind, Flip, FlipObjects, Light, LogMel, Mosaic, Normalise, OBJECTS, Result, Shared, SpecAugment,
-    Speed, ToFloat, UTTERANCES,
+    Compose, Crop, DataKind, Dataset, Flip, FlipObjects, Frames, Light, LogMel, Mosaic, Normalise, OBJECTS,
+    RandomResizedCrop, ResizeCenterCrop, Result, Shared, SpecAugment, Speed, ToFloat, UTTERANCES,
 };
 use kiln_nn::optim::Schedule;
 
@@ -75,22 +75,42 @@ impl Recipe {
         }
     }
 
+    /// True if images of files keep their sizes until the network's transform crops and scales them.
+    pub fn crops_own_sizes(&self) -> bool {
+        let crops = |change: &Augment| matches!(change, Augment::ResizedCrop { .. });
+        self.augment.iter().any(crops)
+    }
+
     /// The transform from raw samples to the network's input, with the augmentation for samples of a dataset to train on.
     ///
     /// # Errors
     /// Means and deviations that do not fit each other.
     pub(crate) fn transform(&self, input: Input, augment: Option<&Shared>) -> Result<Compose> {
-        let Some([height, width, _]) = input.image() else {
+        let frame = input
+            .clip()
+            .map(|[_, height, width, channels]| [height, width, channels]);
+        let Some([height, width, _]) = input.image().or(frame) else {
             return match *input.shape {
                 [_, bins] if input.kind == &UTTERANCES => self.of_speech(bins, augment.is_some()),
                 _ => Ok(Compose::new()),
             };
         };
         let mut stages = Compose::new();
+        if self.crops_own_sizes() && augment.is_none() {
+            stages = stages.then(ResizeCenterCrop::new(height, width)?);
+        }
+        if let Some([frames, ..]) = input.clip() {
+            let jitter = augment.is_some() && self.augment.contains(&Augment::Jitter);
+            stages = stages.then(Frames::new(frames)?.jitter(jitter));
+        }
         for (change, dataset) in self.augment.iter().zip(std::iter::repeat(augment)) {
             let Some(dataset) = dataset else { break };
             stages = match *change {
                 Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
+                Augment::ResizedCrop { padding } => match dataset.shape() {
+                    Some(_) => stages.then(Crop::new(height, width, padding)),
+                    None => stages.then(RandomResizedCrop::new(height, width)?),
+                },
                 Augment::Flip if input.kind == &OBJECTS => stages.then(FlipObjects),
                 Augment::Flip => stages.then(Flip::new(0.5)?),
                 Augment::Mosaic { percent } => stages.then(Mosaic::new(dataset.clone(), f32::from(percent) / 100.0)),
@@ -98,7 +118,7 @@ impl Recipe {
                     brightness: f32::from(brightness) / 100.0,
                     tint: f32::from(tint) / 100.0,
                 }),
-                Augment::Speed | Augment::SpecAugment { .. } => stages,
+                Augment::Jitter | Augment::Speed | Augment::SpecAugment { .. } => stages,
             };
         }
         let scaled = stages.then(ToFloat);
@@ -107,6 +127,43 @@ impl Recipe {
             None => scaled,
         })
     }
+
+    /// The recipe of torchvision for Kinetics-400 but for its warm-up, at the rate of one device with 24 clips: SGD with momentum, a tenth of
+    /// the rate after each third, frames at random, crops and flips. Frames are scaled to the input before they are cropped.
+    pub(crate) const KINETICS: Recipe = Recipe {
+        data: DataKind::ClipFolder,
+        normalise: Some((&[0.43216, 0.394666, 0.37645], &[0.22803, 0.22145, 0.216989])),
+        augment: &[Augment::Jitter, Augment::Crop { padding: 8 }, Augment::Flip],
+        epochs: 45,
+        batch: 24,
+        valid_batch: 24,
+        optimizer: OptimizerOptions {
+            lr: 0.01,
+            momentum: Some(0.9),
+            weight_decay: Some(1e-4),
+            ..OptimizerOptions::of(OptimizerKind::Sgd)
+        },
+        schedule: ScheduleKind::Thirds,
+        workers: 8,
+        ..Recipe::CLASSES
+    };
+
+    /// The recipe of small networks for the clips that ship: Adam at 2e-3, half a cosine, frames at random. Mirror images would be of other
+    /// classes.
+    pub(crate) const MOTIONS: Recipe = Recipe {
+        data: DataKind::Motions,
+        normalise: Some((&[0.4], &[0.25])),
+        augment: &[Augment::Jitter],
+        epochs: 10,
+        batch: 16,
+        valid_batch: 50,
+        optimizer: OptimizerOptions {
+            lr: 2e-3,
+            ..OptimizerOptions::of(OptimizerKind::Adam)
+        },
+        schedule: ScheduleKind::Cosine,
+        ..Recipe::CLASSES
+    };
 
     /// From sound to spectrograms of so many bins: changes of sound come before, those of spectrograms behind.
     fn of_speech(&self, bins: usize, augment: bool) -> Result<Compose> {
@@ -145,12 +202,12 @@ impl Recipe {
     }
 
     /// The usual recipe of large networks on ImageNet, at this learning rate and weight decay: SGD with momentum, a tenth of the rate after
-    /// each third, crops and flips. Images are scaled to the input before they are cropped.
+    /// each third, crops of random sizes and flips; the middle of an image is measured.
     pub(crate) const fn imagenet(lr: f64, weight_decay: f64) -> Recipe {
         Recipe {
             data: DataKind::ImageFolder,
             normalise: Some((&[0.485, 0.456, 0.406], &[0.229, 0.224, 0.225])),
-            augment: &[Augment::Crop { padding: 28 }, Augment::Flip],
+            augment: &[Augment::ResizedCrop { padding: 28 }, Augment::Flip],
             epochs: 90,
             batch: 256,
             optimizer: OptimizerOptions {
@@ -166,7 +223,7 @@ impl Recipe {
     }
 }
 
-/// A random change of an image or of speech.
+/// A random change of an image, of a clip, whose frames are changed alike, or of speech.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Augment {
     /// A random crop, of the image's own size, of the image padded with black pixels.
@@ -174,8 +231,16 @@ pub enum Augment {
         /// Pixels on each side.
         padding: usize,
     },
+    /// A random part of an image, scaled ([`RandomResizedCrop`]); what is measured is the middle ([`ResizeCenterCrop`]). Of data whose images have
+    /// the network's size already it is a crop of the padded image.
+    ResizedCrop {
+        /// Pixels on each side of such an image.
+        padding: usize,
+    },
     /// The mirror image, with probability ½; of images with objects the objects with it.
     Flip,
+    /// Clips that begin at any frame that leaves enough behind it, in place of the middle ones ([`Frames`]).
+    Jitter,
     /// Four images with objects in one ([`Mosaic`]).
     Mosaic {
         /// The probability, in percent.
@@ -203,7 +268,9 @@ impl std::fmt::Display for Augment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Augment::Crop { padding } => write!(f, "crop {padding}"),
+            Augment::ResizedCrop { .. } => f.write_str("random resized crop"),
             Augment::Flip => f.write_str("flip"),
+            Augment::Jitter => f.write_str("jitter of frames"),
             Augment::Mosaic { percent } => write!(f, "mosaic {percent} %"),
             Augment::Light { brightness, tint } => write!(f, "light {brightness} %, tint {tint} %"),
             Augment::Speed => f.write_str("speed 0.9 to 1.1"),
@@ -318,6 +385,9 @@ impl ScheduleKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_core::Shape;
+    use kiln_data::{Draw, Sample, Transform};
+    use std::sync::Arc;
 
     #[test]
     fn names_are_read_back() {
@@ -325,6 +395,37 @@ mod tests {
             assert_eq!(ScheduleKind::from_name(kind.name()), Some(kind));
         }
         assert_eq!(ScheduleKind::from_name("Cosine"), None);
+    }
+
+    /// Images whose sizes differ.
+    struct OwnSizes;
+
+    impl Dataset for OwnSizes {
+        type Sample = Sample;
+
+        fn len(&self) -> usize {
+            2
+        }
+        fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+            let (h, w) = [(20, 50), (300, 260)][index];
+            let pixels = (0..h * w * 3).map(|i| (i % 251) as f32);
+            sample.fill(Shape::new(&[h, w, 3])?, pixels)
+        }
+    }
+
+    #[test]
+    fn images_of_any_size_are_cropped_to_the_input() {
+        let recipe = Recipe::imagenet(0.1, 1e-4);
+        assert!(recipe.crops_own_sizes() && !Recipe::cifar(0.1).crops_own_sizes());
+        let images: Shared = Arc::new(OwnSizes);
+        for augment in [None, Some(&images)] {
+            let transform = recipe.transform(Input::images(&[224, 224, 3]), augment).unwrap();
+            for index in 0..2 {
+                let mut sample = images.get(index).unwrap();
+                transform.apply(&mut sample, &Draw::new(0, 0, index)).unwrap();
+                assert_eq!(sample.shape.dims(), [224, 224, 3]);
+            }
+        }
     }
 
     #[test]

@@ -129,6 +129,8 @@ registry! {
     BertClassifier: "bert-classifier" in bert_classifier;
     /// A small BERT for tags of words: [`BertTagger`](crate::BertTagger).
     BertTagger: "bert-tagger" in bert_tagger;
+    /// A small BERT that answers questions about texts: [`BertReader`](crate::BertReader).
+    BertReader: "bert-reader" in bert_reader;
     /// A small DeepSpeech 2: [`DeepSpeech2`](crate::DeepSpeech2) by [`DeepSpeech2Config::SMALL`](crate::DeepSpeech2Config::SMALL).
     DeepSpeech2: "deepspeech2" in deep_speech;
     /// A small encoder-decoder for pairs of texts: [`Seq2Seq`](crate::Seq2Seq) by [`Seq2SeqConfig::SMALL`](crate::Seq2SeqConfig::SMALL).
@@ -175,6 +177,16 @@ registry! {
     FasterRcnnSmall: "faster-rcnn-small" in faster_rcnn at SMALL;
     /// Faster R-CNN for images of 800×800: [`FasterRcnn`](crate::FasterRcnn) by [`FasterRcnnConfig::COCO`](crate::FasterRcnnConfig::COCO).
     FasterRcnn: "faster-rcnn" in faster_rcnn at COCO;
+    /// R3D-18 of a quarter of the width, for clips of 8×32×32: [`VideoResNet`](crate::VideoResNet).
+    R3dSmall: "r3d-small" in video_resnet at R3D_SMALL;
+    /// R(2+1)D-18 of a quarter of the width, for clips of 8×32×32: [`VideoResNet`](crate::VideoResNet).
+    R2Plus1dSmall: "r2plus1d-small" in video_resnet at R2PLUS1D_SMALL;
+    /// Convolutions of frames and an LSTM, for clips of 8×32×32: [`ConvLstm`](crate::ConvLstm) by [`ConvLstmConfig::SMALL`](crate::ConvLstmConfig::SMALL).
+    ConvLstm: "conv-lstm" in conv_lstm at SMALL;
+    /// R3D-18 for clips of 16×112×112: [`VideoResNetConfig::R3D_18`](crate::VideoResNetConfig::R3D_18).
+    R3d18: "r3d-18" in video_resnet at R3D_18;
+    /// R(2+1)D-18 for clips of 16×112×112: [`VideoResNetConfig::R2PLUS1D_18`](crate::VideoResNetConfig::R2PLUS1D_18).
+    R2Plus1d18: "r2plus1d-18" in video_resnet at R2PLUS1D_18;
 }
 
 impl Model {

@@ -132,7 +132,7 @@ fn labelled(
 
 /// The answers of a network to look at.
 pub(crate) struct Views<B: Backend, M> {
-    /// Logits `[N, classes]` of images `[N, H, W, C]`.
+    /// Logits `[N, classes]` of images `[N, H, W, C]`, or of clips `[N, T, H, W, C]`.
     pub(crate) classify: Option<OfInputs<B, M>>,
     /// The objects of images `[N, H, W, C]`.
     pub(crate) detect: Option<Detect<B, M>>,

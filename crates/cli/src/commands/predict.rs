@@ -1,5 +1,6 @@
 //! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers, texts.
 
+use super::answers;
 use super::asked::Asked;
 use super::boxes;
 use super::generate::{Drawn, draw};
@@ -13,7 +14,7 @@ use crate::output::{self, counted, line, passed_over, percent};
 use crate::picture::Picture;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{DataKind, Facts, IMAGES, OBJECTS, PAIRS, TAGGED, TEXTS, Tokens, UTTERANCES};
+use kiln_data::{CLIPS, DataKind, Facts, IMAGES, OBJECTS, PAIRS, TAGGED, TEXTS, Tokens, UTTERANCES};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
@@ -30,6 +31,16 @@ impl Task for Predict<'_> {
         let args = self.0;
         let saved = weights::load(&args.weights, backend)?;
         let (model, net) = (saved.model, &saved.net);
+        let reads = model.card().output == OutputKind::Spans;
+        if args.question.is_some() && !reads {
+            return Err(Error::usage(format!(
+                "--question is for networks that answer questions about texts, and {model} is none"
+            ))
+            .help("leave it out"));
+        }
+        if reads {
+            return answers::all(backend, &saved, args);
+        }
         let Some(read) = saved.data.card().file else {
             return Err(Error::usage(format!(
                 "{}: {model} reads {}, and is asked about no files",
@@ -64,6 +75,7 @@ impl Task for Predict<'_> {
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
             (OutputKind::Boxes(_), false) => boxes::all(backend, &asked),
+            (OutputKind::Spans, false) => answers::all(backend, &saved, args),
             (OutputKind::Tags(_), false) => {
                 tags::all(backend, &saved, &args.files, args.json, &|path| asked.samples(path))
             }
@@ -83,6 +95,7 @@ impl Task for Predict<'_> {
 fn kinds_of_files(data: DataKind) -> &'static str {
     match data.card().samples {
         images if images == &IMAGES || images == &OBJECTS => "PNG or JPEG files",
+        clips if clips == &CLIPS => "GIF or Y4M files, or folders of frames",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
         pairs if pairs == &PAIRS => "text files, or - for standard input",
         texts if texts == &TEXTS => "files with a text each",
@@ -159,7 +172,7 @@ fn written<B: Backend>(net: &Net<B>, tokens: &Tokens, source: &str, beams: usize
     Ok(text + &stream.finish())
 }
 
-/// Prints the classes of every image.
+/// Prints the classes of every image or clip.
 fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let (args, model) = (asked.args, asked.saved.model);
     let names = data::names_of(asked.saved.data, &asked.saved.facts);
@@ -279,15 +292,20 @@ fn classify<B: Backend>(net: &Net<B>, image: &Tensor<B>, path: &Path) -> Result<
     Err(finite::overflow(logits, &what)?)
 }
 
-/// Prints one image's classes, the most probable first.
+/// Prints the classes of one image or clip, the most probable first.
 fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
     if json {
         let each: Vec<_> = classes
             .iter()
             .map(|(name, share)| json!({"class": name, "probability": share}))
             .collect();
+        let sample = if model.input().clip().is_some() {
+            "clip"
+        } else {
+            "image"
+        };
         let text = json!({
-            "image": path.display().to_string(),
+            sample: path.display().to_string(),
             "model": model.name(),
             "class": classes.first().map(|(name, _)| name),
             "probability": classes.first().map(|(_, share)| share),

@@ -1,6 +1,8 @@
 //! Tests of the built program as a user runs it.
 
 mod bad_data;
+mod bert;
+mod clips;
 mod commands;
 mod common;
 mod compare;

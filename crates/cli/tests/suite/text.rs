@@ -185,6 +185,7 @@ fn models_are_listed_with_their_recipes() {
             "bert-mini",
             "bert-classifier",
             "bert-tagger",
+            "bert-reader",
             "deepspeech2",
             "transformer",
             "resnet18-224",
@@ -207,7 +208,12 @@ fn models_are_listed_with_their_recipes() {
             "yolo-n-640",
             "yolo-s-640",
             "faster-rcnn-small",
-            "faster-rcnn"
+            "faster-rcnn",
+            "r3d-small",
+            "r2plus1d-small",
+            "conv-lstm",
+            "r3d-18",
+            "r2plus1d-18"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
@@ -283,7 +289,11 @@ fn a_text_is_learned_by_the_tokens_of_a_tokenizer_which_the_run_keeps() {
     assert_eq!(text, generate(&["--threads", "1"]));
     succeeds(dir.path(), &["generate", "run", "--tokens", "3"]);
     run(dir.path(), &["predict", "-w", "run", "a.txt"]).fails(2, &["kiln generate"]);
-    run(dir.path(), &[&eval[..], &["--tokenizer", "characters"]].concat());
+    for other in ["characters", "bpe:280"] {
+        let told = format!("--tokenizer {other}");
+        run(dir.path(), &[&eval[..], &["--tokenizer", other]].concat())
+            .fails(2, &[told.as_str(), "its tokenizer", "leave it out"]);
+    }
     std::fs::write(dir.path().join("broken.json"), "{}").unwrap();
     for (more, parts) in [
         (
@@ -313,172 +323,6 @@ fn a_text_is_learned_by_the_tokens_of_a_tokenizer_which_the_run_keeps() {
     run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "not that of the network", "help: "]);
     std::fs::remove_file(dir.path().join("run/tokenizer.json")).unwrap();
     run(dir.path(), &["generate", "run"]).fails(1, &["run/tokenizer.json", "cannot", "help: "]);
-}
-
-#[test]
-fn texts_are_classified_by_a_bert_that_begins_with_a_pre_trained_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let words = ["good", "bad", "fine", "awful", "film", "plot", "the", "a", "was", "is"];
-    let line = |i: usize| {
-        (0..8)
-            .map(|k| words[(i * 7 + k * k * 3 + i / 5) % 10])
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let text: String = (0..700).map(|i| line(i) + ".\n").collect();
-    std::fs::write(dir.path().join("a.txt"), text).unwrap();
-    let mut table = "score\tsplit\ttext\n".to_string();
-    for i in 0..40 {
-        let (score, split) = (
-            if i % 2 == 0 { "1.5" } else { "-0.5" },
-            if i % 5 == 4 { "test" } else { "train" },
-        );
-        table += &format!(
-            "{score}\t{split}\tIt {} {}\n",
-            if i % 2 == 0 { "is good," } else { "was bad," },
-            line(i)
-        );
-    }
-    std::fs::write(dir.path().join("b.tsv"), table).unwrap();
-    let mini = "train bert-mini --data a.txt --tokenizer wordpiece:60 --batch 4 --max-steps 2 --out mini";
-    let trained = succeeds(dir.path(), &mini.split(' ').collect::<Vec<_>>()).stdout;
-    assert!(trained.contains("nats/token  perplexity "), "{trained}");
-    let train = "train bert-classifier --data b.tsv --batch 8 --epochs 1 --init-from mini --out run";
-    let trained = succeeds(dir.path(), &train.split(' ').collect::<Vec<_>>()).stdout;
-    for part in [
-        "starts from mini, ",
-        "32 texts to train, 8 held back",
-        "2 classes",
-        "accuracy ",
-    ] {
-        assert!(trained.contains(part), "no `{part}` in: {trained}");
-    }
-    let measured = succeeds(dir.path(), &["eval", "-w", "run", "--data", "b.tsv", "--json"])
-        .json()
-        .remove(0);
-    assert_eq!(
-        (&measured["samples"], &measured["classes"][0]),
-        (&8.into(), &"negative".into())
-    );
-    std::fs::write(dir.path().join("c.txt"), "It is good.\n").unwrap();
-    let told = succeeds(dir.path(), &["predict", "-w", "run", "c.txt", "--top", "2", "--json"])
-        .json()
-        .remove(0);
-    let shares: f64 = told["top"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|c| c["probability"].as_f64().unwrap())
-        .sum();
-    assert!((shares - 1.0).abs() < 1e-6, "{told}");
-    for (args, code, parts) in [
-        (
-            "train bert-classifier --data b.tsv --init-from mini --tokenizer wordpiece:50 --out no",
-            1,
-            &["another shape", "same tokenizer"][..],
-        ),
-        (
-            "train bert-classifier --data b.tsv --tokenizer characters --out no",
-            1,
-            &["[CLS]"],
-        ),
-        ("train bert-classifier", 2, &["labelled texts", "FILE.tsv"]),
-        (
-            "train bert-classifier --data a.txt --out no",
-            1,
-            &["a.txt", "column `text`"],
-        ),
-    ] {
-        run(dir.path(), &args.split(' ').collect::<Vec<_>>()).fails(code, parts);
-    }
-}
-
-#[test]
-fn words_are_tagged_by_a_bert_that_begins_with_a_pre_trained_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let names = ["Ada", "Bo", "Cy", "Dee"];
-    let places = ["York", "Ulm", "Bath"];
-    let sentence = |i: usize| {
-        let (name, place) = (names[i % 4], places[i * 7 % 3]);
-        match i % 3 {
-            0 => format!("{name} NNP B-PER\nHill NNP I-PER\nwent VB O\nto TO O\n{place} NNP B-LOC\n. . O\n\n"),
-            1 => format!("In IN O\n{place} NNP B-LOC\n, , O\nthere RB O\nis VB O\n{name} NNP B-PER\n. . O\n\n"),
-            _ => format!("-DOCSTART- -X- O\n\nthe DT O\nfoxes NN O\njumped VB O\nover IN O\n{name} NNP B-PER\n\n"),
-        }
-    };
-    let text: String = (0..150).map(sentence).collect();
-    std::fs::write(dir.path().join("a.conll"), &text).unwrap();
-    let plain: String = text
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect::<Vec<_>>()
-        .join(" ");
-    std::fs::write(dir.path().join("a.txt"), plain.repeat(3)).unwrap();
-    let args = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
-    let good = |line: &str| {
-        let args = args(line);
-        succeeds(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>())
-    };
-    good("train bert-mini --data a.txt --tokenizer wordpiece:70 --batch 4 --max-steps 2 --out mini");
-    let trained =
-        good("train bert-tagger --data a.conll --batch 16 --epochs 3 --lr 1e-3 --init-from mini --out run").stdout;
-    for part in [
-        "starts from mini, ",
-        "135 sentences to train, 15 held back",
-        "4 classes",
-        "F1 ",
-    ] {
-        assert!(trained.contains(part), "no `{part}` in: {trained}");
-    }
-    let measured = good("eval -w run --data a.conll --json").json().remove(0);
-    assert_eq!(measured["samples"], 15);
-    assert!(measured["f1"].as_f64().unwrap() > 0.8, "{measured}");
-    assert!(measured["accuracy"].as_f64().unwrap() > 0.8, "{measured}");
-    std::fs::write(dir.path().join("b.txt"), "In Ulm, there is Dee.\n\nfoxes!\n").unwrap();
-    let told = good("predict -w run b.txt").stdout;
-    let words: Vec<&str> = told
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(word, _)| word)
-        .collect();
-    assert_eq!(
-        words,
-        ["In", "Ulm", ",", "there", "is", "Dee", ".", "foxes", "!"],
-        "{told}"
-    );
-    let told = good("predict -w run b.txt --json").json();
-    assert_eq!((told.len(), &told[1]["words"][0]["word"]), (2, &"foxes".into()));
-    assert!(told[0]["entities"].is_array(), "{}", told[0]);
-    // What it prints is what it reads.
-    std::fs::create_dir(dir.path().join("both")).unwrap();
-    std::fs::write(dir.path().join("both/train.txt"), text.replace(' ', "\t")).unwrap();
-    std::fs::write(dir.path().join("both/test.txt"), good("predict -w run b.txt").stdout).unwrap();
-    let measured = good("eval -w run --data both --json").json().remove(0);
-    assert_eq!((&measured["samples"], &measured["accuracy"]), (&2.into(), &1.0.into()));
-    std::fs::write(dir.path().join("bad.conll"), format!("{text}Ada\n")).unwrap();
-    std::fs::write(dir.path().join("other.conll"), text.replace("B-LOC", "B-ORG")).unwrap();
-    for (line, code, parts) in [
-        ("train bert-tagger", 2, &["tagged words", "FILE.conll"][..]),
-        (
-            "train bert-tagger --data bad.conll --out no",
-            1,
-            &["bad.conll", "line 1151", "`Ada` without a tag"],
-        ),
-        (
-            "eval -w run --data other.conll",
-            1,
-            &["other.conll", "line 5", "`B-ORG`", "one of B-LOC, B-PER, I-PER, O"],
-        ),
-        (
-            "train bert-tagger --data b.txt --out no",
-            1,
-            &["b.txt", "line 3", "a word and its tag"],
-        ),
-        ("train bert-tagger --data mini --out no", 1, &["mini", "test.conll"]),
-    ] {
-        let line = args(line);
-        run(dir.path(), &line.iter().map(String::as_str).collect::<Vec<_>>()).fails(code, parts);
-    }
 }
 
 /// A text as files of tokens gives the network that the text itself gives.

@@ -1,5 +1,6 @@
 //! Networks against their originals in torchvision and transformers, by name and value. `tests/golden/published.py` makes the file of those of
-//! published sizes, `golden/bert_heads.py` that of BERT's heads, and `golden/images.py` that of families of networks of images;
+//! published sizes, `golden/bert_heads.py` that of BERT's heads, `golden/images.py` that of families of networks of images, and
+//! `golden/videos.py` that of networks of clips;
 //! those of detectors are in `golden/detectors.rs`.
 
 mod detectors;
@@ -7,8 +8,9 @@ mod detectors;
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
 use kiln_models::{
-    Bert, BertClassifier, BertConfig, BertReader, BertTagger, Gpt2, Gpt2Config, MobileNetV2, MobileNetV2Config,
-    MobileNetV2Stage, ResNet, ResNetConfig, Vgg, VggConfig, VggHead, WideResNet, WideResNetConfig,
+    Bert, BertClassifier, BertConfig, BertReader, BertTagger, ConvLstm, ConvLstmConfig, Gpt2, Gpt2Config, MobileNetV2,
+    MobileNetV2Config, MobileNetV2Stage, ResNet, ResNetConfig, Vgg, VggConfig, VggHead, VideoResNet, VideoResNetConfig,
+    WideResNet, WideResNetConfig,
 };
 use kiln_nn::module::StateDict;
 use kiln_nn::{Indices, Init, Layer, Layout, LoadOptions, Module, Tensor, weights};
@@ -68,24 +70,52 @@ fn gradient(net: &dyn Module<Cpu>, name: &str, y: &Tensor<Cpu>, w: &Tensor<Cpu>)
     sum.backward().unwrap().get(of).unwrap().clone()
 }
 
+/// Channels last, of images, of clips and of kernels.
+fn channels_last(x: &Tensor<Cpu>) -> Tensor<Cpu> {
+    let axes: Vec<isize> = [0].into_iter().chain(2..x.rank() as isize).chain([1]).collect();
+    x.permute(&axes).unwrap()
+}
+
 /// Compares the logits of a step in training, the gradient of the kernel `first`, and the logits of evaluation behind that step.
 fn of_images<M: Layer<Cpu>>(golden: &Golden, name: &str, first: &str, make: impl Fn(Init<Cpu>) -> Result<M>) {
     let mut net = golden.load(name, &[], make);
     let of = |part: &str| golden.float(&format!("{name}-{part}"));
-    let x = of("x").permute(&[0, 2, 3, 1]).unwrap();
+    let x = channels_last(&of("x"));
     net.train();
     let y = net.forward(&x).unwrap();
     close(&y, &of("train"), &format!("{name} in training"));
     let dw = gradient(&net, &format!("{first}.weight"), &y, &of("w"));
     let want = of(if name == "resnet50" { "conv1" } else { "first" });
-    close(
-        &dw,
-        &want.permute(&[0, 2, 3, 1]).unwrap(),
-        &format!("gradient of {name}"),
-    );
+    close(&dw, &channels_last(&want), &format!("gradient of {name}"));
     // With the running statistics that the step has moved.
     net.eval();
     close(&net.forward(&x).unwrap(), &of("eval"), &format!("{name} in evaluation"));
+}
+
+#[test]
+fn networks_of_clips_equal_torchvisions() {
+    let golden = Golden::of(include_bytes!("../golden/videos.safetensors"));
+    let whole = VideoResNetConfig {
+        classes: 5,
+        width: 2,
+        blocks: [2, 1, 1, 1],
+        factored: false,
+    };
+    let factored = VideoResNetConfig {
+        width: 3,
+        factored: true,
+        ..whole
+    };
+    of_images(&golden, "r3d", "stem.0", |init| VideoResNet::new(init, whole));
+    of_images(&golden, "r2plus1d", "stem.0", |init| VideoResNet::new(init, factored));
+    let recurrent = ConvLstmConfig {
+        classes: 5,
+        channels: [2, 3, 4],
+        grid: 2,
+        features: 6,
+        hidden: 3,
+    };
+    of_images(&golden, "conv-lstm", "conv1", |init| ConvLstm::new(init, recurrent));
 }
 
 #[test]

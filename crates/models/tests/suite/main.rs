@@ -10,3 +10,4 @@ mod models;
 mod published;
 mod seq2seq;
 mod speech;
+mod videos;

@@ -15,7 +15,10 @@ fn affordable() -> impl Iterator<Item = Model> {
     Model::ALL.into_iter().filter(|model| {
         model.card().parameters < 20_000_000
             && model.input().image().is_none_or(|[h, ..]| h <= 32)
-            && !matches!(model, Model::BertMini | Model::BertClassifier | Model::BertTagger)
+            && !matches!(
+                model,
+                Model::BertMini | Model::BertClassifier | Model::BertTagger | Model::BertReader
+            )
     })
 }
 
@@ -48,7 +51,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     // The numbers of the same networks written in PyTorch.
     let parameters = [
         93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 672_448, 898_304, 1_719_308, 4_801,
-        834_845, 1_397_632, 2_236_682,
+        834_845, 1_397_632, 2_236_682, 2_081_016, 1_962_295, 288_024,
     ];
     for (model, parameters) in affordable().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
@@ -68,6 +71,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
                 assert_eq!(y.shape().dims(), [1, model.input().shape[0] / 2, n + 2], "{model}")
             }
             OutputKind::Tags(n) => assert_eq!(y.shape().dims()[2], n, "{model}"),
+            OutputKind::Spans => assert_eq!(y.shape().dims()[2], 2, "{model}"),
             OutputKind::Images | OutputKind::Boxes(_) => assert_eq!(y.shape()[0], 1, "{model}"),
         }
     }
@@ -82,7 +86,12 @@ fn one_step_reaches_every_parameter() {
         // The small networks get a batch large enough that no ReLU is zero for all of its images.
         let n = if matches!(
             model,
-            Model::ResNet18 | Model::Vgg11 | Model::MobileNetV2Small | Model::GptMini
+            Model::ResNet18
+                | Model::Vgg11
+                | Model::MobileNetV2Small
+                | Model::GptMini
+                | Model::R3dSmall
+                | Model::R2Plus1dSmall
         ) {
             2
         } else {

@@ -92,9 +92,11 @@ impl<B: Backend> Views<B> {
             OutputKind::Classes(_) => self.worst(),
             OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_) => self.text(),
             OutputKind::Boxes(_) => self.boxes(),
-            OutputKind::Letters(_) | OutputKind::Translation(_) | OutputKind::Numbers(_) | OutputKind::Tags(_) => {
-                Ok(Vec::new())
-            }
+            OutputKind::Letters(_)
+            | OutputKind::Translation(_)
+            | OutputKind::Numbers(_)
+            | OutputKind::Tags(_)
+            | OutputKind::Spans => Ok(Vec::new()),
         }
     }
 
@@ -154,7 +156,8 @@ impl<B: Backend> Views<B> {
             tag: "worst".to_string(),
             text: table(&worst, &names, labels.len()),
         };
-        if self.model.input().image().is_none() {
+        let input = self.model.input();
+        if input.image().is_none() && input.clip().is_none() {
             return Ok(vec![text]);
         }
         let pictures = worst.iter().map(|w| Picture::of_sample(&judged.get(w.index)?));
