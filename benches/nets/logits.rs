@@ -1,4 +1,4 @@
-//! Networks of images compared with their originals in PyTorch, from files that `benches/peers/torch_logits.py` makes: the state dictionary of the
+//! Networks of images and of clips compared with their originals in PyTorch, from files that `benches/peers/torch_logits.py` makes: the state dictionary of the
 //! original, an input, and its logits.
 
 use crate::Outcome;
@@ -27,8 +27,10 @@ pub(crate) fn difference(file: &str) -> Outcome<f64> {
         return Err(report.to_string().into());
     }
     net.eval();
-    let images = input.permute(&[0, 2, 3, 1])?;
-    let found = no_grad(|| net.classify(&images)).ok_or("the network tells no classes apart")??;
+    // Channels last, of images and of clips.
+    let axes: Vec<isize> = [0].into_iter().chain(2..input.rank() as isize).chain([1]).collect();
+    let input = input.permute(&axes)?;
+    let found = no_grad(|| net.classify(&input)).ok_or("the network tells no classes apart")??;
     let (found, expected) = (found.to_f64()?, logits.to_f64()?);
     if found.len() != expected.len() {
         return Err(format!("{} logits, expected {}", found.len(), expected.len()).into());

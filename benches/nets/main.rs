@@ -1,19 +1,23 @@
 //! Kiln's worker process for `cargo xtask bench`. It reads commands and answers with JSON lines, as `benches/peers/worker.py`
-//! describes them, with three more commands:
+//! describes them, with four more commands:
 //!
 //! ```text
 //! write ROW FILE   writes the row's initial weights and 20 batches for every worker; answers {}
 //! peak KEY         prepares the machine's fused multiply-adds; `run` then answers {"flops": F} of one repetition too
 //! logits FILE      compares a network with its original, from a file of torch_logits.py; answers {"difference": D} of the logits
+//! clips FOLDER     writes the clips that ship as folders of frames, for torch_video.py; answers {}
 //! ```
 
+mod clips;
 mod logits;
 mod peak;
 mod products;
 mod row;
+mod sequences;
 mod work;
 mod writing;
 
+use kiln_models::Model;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -76,6 +80,10 @@ fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -
             Ok(json!({ "flops": peak::flops(threads) }))
         }
         ["logits", file] => Ok(json!({ "file": file, "difference": logits::difference(file)? })),
+        ["clips", folder] => {
+            clips::write(folder, Model::R3dSmall.input().shape)?;
+            Ok(json!({}))
+        }
         ["run", key, seconds] => repeat(
             works.get_mut(key).ok_or("nothing is loaded under this key")?,
             seconds.parse()?,

@@ -1,10 +1,11 @@
 //! A row of the table: the network, the number of samples, training or inference; and the file that every worker reads for it.
 
-use crate::Outcome;
+use crate::{Outcome, sequences};
 use kiln_core::DType;
 use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
-use kiln_models::Model;
+use kiln_data::{Draw, Object, Transform};
+use kiln_models::{Model, OutputKind, PhaseOptions};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::weights::{Metadata, write};
@@ -16,6 +17,13 @@ pub(crate) const STEPS: usize = 20;
 /// Recipes with a larger learning rate begin with steps whose losses cannot be compared.
 const LARGE_LR: f64 = 1e-2;
 
+/// The learning rate and decay of detectors: what a candidate learns depends on ranks of overlaps and scores, which change by rounding
+/// differences when larger steps have let these grow.
+const DETECTORS: (f64, f64) = (1e-5, 0.01);
+
+/// Objects of an image, those that are none included.
+const OBJECTS: usize = 8;
+
 /// The work of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Pass {
@@ -25,11 +33,20 @@ pub(crate) enum Pass {
     Generate,
 }
 
+/// Batch `i` of an array of the file.
+pub(crate) fn batch_of(all: &Value<Cpu>, i: usize) -> kiln_core::Result<Value<Cpu>> {
+    Ok(match all {
+        Value::Float(x) => Value::Float(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
+        Value::Int(x) => Value::Int(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
+    })
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) model: Model,
-    /// The side of the images, where it is not that of the network's input.
+    /// The side of the images, or the frames of clips and their side, where it is not that of the network's input.
     pub(crate) side: Option<usize>,
+    pub(crate) frames: Option<usize>,
     pub(crate) batch: usize,
     pub(crate) pass: Pass,
     /// True in mixed precision with bf16.
@@ -37,20 +54,25 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Parses an id such as `net/resnet18-b32/train`, `net-bf16/resnet18-b32/train`, or with the side of images `net/resnet50@64-b16/train`.
+    /// Parses an id such as `net/resnet18-b32/train`, `net-bf16/resnet18-b32/train`, or with the side of images
+    /// `net/resnet50@64-b16/train`, or the frames of clips and their side `net/r3d-18@8x56-b4/train`.
     pub(crate) fn parse(id: &str) -> Outcome<Row> {
         let wrong = || format!("no row `{id}`");
         let mut parts = id.split('/');
         let half = parts.next() == Some("net-bf16");
         let (net, what) = (parts.next().ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
         let (name, batch) = net.rsplit_once("-b").ok_or_else(wrong)?;
-        let (name, side) = match name.split_once('@') {
-            Some((name, side)) => (name, Some(side.parse()?)),
-            None => (name, None),
+        let (name, frames, side) = match name.split_once('@') {
+            Some((name, size)) => match size.split_once('x') {
+                Some((frames, side)) => (name, Some(frames.parse()?), Some(side.parse()?)),
+                None => (name, None, Some(size.parse()?)),
+            },
+            None => (name, None, None),
         };
         Ok(Row {
             model: Model::from_name(name).ok_or_else(wrong)?,
             side,
+            frames,
             batch: batch.parse()?,
             pass: match what {
                 "train" => Pass::Train,
@@ -72,7 +94,7 @@ impl Row {
             options.lr = match self.model {
                 // Behind so many norms of few values that larger steps part within twenty.
                 Model::ResNet50 => 1e-8,
-                Model::MobileNetV2Small => 1e-6,
+                Model::MobileNetV2Small | Model::R3d18 => 1e-6,
                 _ => 1e-4,
             };
         }
@@ -88,6 +110,41 @@ impl Row {
             Model::StyleGan2 => Some(128),
             _ => None,
         }
+    }
+
+    /// The classes of a detector: steps take boxes from the file.
+    fn detected(self) -> Option<usize> {
+        match self.model.card().output {
+            OutputKind::Boxes(classes) => Some(classes),
+            _ => None,
+        }
+    }
+
+    /// The names of the arrays of a batch in the file and in the network's task, of networks whose steps are those of their task.
+    pub(crate) fn arrays(self) -> Option<&'static [(&'static str, &'static str)]> {
+        match (self.latent(), self.detected()) {
+            (Some(_), _) => Some(&[("x", "images"), ("noise", "noise")]),
+            (_, Some(_)) => Some(&[
+                ("x", "images"),
+                ("boxes", "boxes"),
+                ("classes", "classes"),
+                ("exists", "exists"),
+                ("crowds", "crowds"),
+            ]),
+            _ => None,
+        }
+    }
+
+    /// The updates of a step, of the same networks, as in `worker.py` or as the script of a network that makes images has them.
+    pub(crate) fn phases(self) -> Vec<PhaseOptions> {
+        let mut phases = self.model.recipe().phases();
+        if self.detected().is_some() {
+            for phase in &mut phases {
+                phase.optimizer.lr = DETECTORS.0;
+                phase.optimizer.weight_decay = Some(DETECTORS.1);
+            }
+        }
+        phases
     }
 
     /// Runs `f` in the row's precision.
@@ -114,10 +171,63 @@ impl Row {
         Some([self.side.unwrap_or(h), self.side.unwrap_or(w), c])
     }
 
-    /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones.
+    /// The shape of the images, or `[T, H, W, C]` of clips.
+    pub(crate) fn pixels(self) -> Option<Vec<usize>> {
+        let clip = self.model.input().clip().map(|[t, h, w, c]| {
+            let side = |own: usize| self.side.unwrap_or(own);
+            vec![self.frames.unwrap_or(t), side(h), side(w), c]
+        });
+        clip.or(self.image().map(Vec::from))
+    }
+
+    /// Images with rectangles, as the network takes them, and their boxes.
+    fn objects(self, classes: usize) -> Outcome<Vec<(&'static str, Value<Cpu>)>> {
+        let (cpu, samples) = (Cpu::new(), STEPS * self.batch);
+        let made = self.model.input().samples(samples, classes, 2)?;
+        let transform = self.model.transform(None)?;
+        let (mut pixels, mut boxes) = (Vec::new(), vec![0f32; samples * OBJECTS * 4]);
+        let (mut labels, mut exists) = (vec![0i32; samples * OBJECTS], vec![0u8; samples * OBJECTS]);
+        for i in 0..samples {
+            let mut sample = made.get(i)?;
+            transform.apply(&mut sample, &Draw::new(0, 0, i))?;
+            pixels.extend_from_slice(&sample.input);
+            for (at, object) in (i * OBJECTS..(i + 1) * OBJECTS).zip(Object::of_targets(&sample.targets)) {
+                boxes[4 * at..4 * at + 4].copy_from_slice(&object.bounds);
+                (labels[at], exists[at]) = (object.class as i32, 1);
+            }
+        }
+        let [h, w, c] = self.image().unwrap_or_default();
+        let (n, each) = (self.batch, [STEPS, self.batch, OBJECTS]);
+        let crowds = vec![0i32; labels.len()];
+        Ok(vec![
+            (
+                "x",
+                Value::Float(Tensor::from_slice(&cpu, &pixels, &[STEPS, n, h, w, c])?),
+            ),
+            (
+                "boxes",
+                Value::Float(Tensor::from_slice(&cpu, &boxes, &[STEPS, n, OBJECTS, 4])?),
+            ),
+            ("classes", Value::Int(Indices::from_slice(&cpu, &labels, &each)?)),
+            ("exists", Value::Int(Indices::from_slice(&cpu, &exists, &each)?)),
+            ("crowds", Value::Int(Indices::from_slice(&cpu, &crowds, &each)?)),
+        ])
+    }
+
+    /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones; for detectors images
+    /// with rectangles, and their boxes.
     pub(crate) fn write(self, file: &str) -> Outcome<()> {
         let cpu = Cpu::new();
         let mut dict = StateDict::of(&self.model.build(&cpu, 1)?);
+        if sequences::are_of(self.model) {
+            let arrays = sequences::arrays(self)?;
+            for name in arrays.names() {
+                if let Some(value) = arrays.get(name) {
+                    dict.insert(name, value.clone());
+                }
+            }
+            return Ok(write(file, &dict, &Metadata::new())?);
+        }
         if let Some(latent) = self.latent() {
             let [h, w, c] = self.image().unwrap_or_default();
             let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
@@ -126,10 +236,17 @@ impl Row {
             dict.insert("noise", Value::Float(noise));
             return Ok(write(file, &dict, &Metadata::new())?);
         }
+        if let Some(classes) = self.detected() {
+            for (name, value) in self.objects(classes)? {
+                dict.insert(name, value);
+            }
+            return Ok(write(file, &dict, &Metadata::new())?);
+        }
         let samples = STEPS * self.batch;
-        let (x, y) = match self.image() {
-            Some([h, w, c]) => {
-                let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
+        let (x, y) = match self.pixels() {
+            Some(pixels) => {
+                let shape = [&[STEPS, self.batch][..], &pixels].concat();
+                let x = Tensor::rand(&cpu, &shape, DType::F32, &mut Rng::new(2))?;
                 let y = below(samples, self.model.outputs());
                 (Value::Float(x), Indices::from_slice(&cpu, &y, &[STEPS, self.batch])?)
             }

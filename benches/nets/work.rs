@@ -1,16 +1,16 @@
 //! Training steps and forward passes of a row.
 
-use crate::row::{Pass, Row, STEPS};
-use crate::writing;
+use crate::row::{Pass, Row, STEPS, batch_of};
 use crate::{Outcome, Work};
+use crate::{sequences, writing};
 use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{Net, Steps, Update};
+use kiln_models::{Model, Net, Steps, Update};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
 use kiln_nn::{DType, Indices, Module, Optimizer, Rng, Tensor, predict};
 
-/// A batch of inputs: images, or ids of tokens.
+/// A batch of inputs: images or clips, or ids of tokens.
 enum Input {
     Images(Tensor<Cpu>),
     Tokens(Indices<Cpu>),
@@ -70,32 +70,44 @@ impl Training {
     }
 }
 
-/// The steps of a network that makes images, each of one update of every phase, on the batches of the file in turn.
-struct Making {
+/// The steps of a network by its task, of one whose batch is more than inputs with labels, each of one update of every phase, on the batches of
+/// the file in turn.
+struct ByTask {
     steps: Box<dyn Steps<Cpu>>,
     updates: Vec<Update<Cpu>>,
     batches: Vec<StateDict<Cpu>>,
     at: usize,
 }
 
-impl Making {
-    fn new(row: Row, dict: &mut StateDict<Cpu>) -> Outcome<Self> {
-        let (Some(Value::Float(x)), Some(Value::Float(noise))) = (dict.remove("x"), dict.remove("noise")) else {
-            return Err("the file has no floats `x` and `noise`".into());
-        };
-        let one = |all: &Tensor<Cpu>, i: usize| all.narrow(0, i, 1)?.reshape(&all.shape()[1..]);
-        let batch = |i: usize| -> Result<StateDict<Cpu>> {
-            let mut arrays = StateDict::new();
-            arrays.insert("images", Value::Float(one(&x, i)?));
-            arrays.insert("noise", Value::Float(one(&noise, i)?));
-            Ok(arrays)
-        };
+impl ByTask {
+    /// The steps of a row, if they are those of its network's task.
+    fn of(row: Row, dict: &mut StateDict<Cpu>) -> Outcome<Option<Self>> {
+        if sequences::are_of(row.model) {
+            let mut steps = ByTask::new(row, sequences::batches(dict)?, dict)?;
+            // One with dropout is trained without it, as in evaluation, or losses could not be compared.
+            if row.model != Model::DeepSpeech2 {
+                steps.steps.net().eval();
+            }
+            return Ok(Some(steps));
+        }
+        let Some(names) = row.arrays() else { return Ok(None) };
+        let mut batches = vec![StateDict::new(); STEPS];
+        for (from, to) in names {
+            let all = dict.remove(from).ok_or_else(|| format!("the file has no `{from}`"))?;
+            for (i, batch) in batches.iter_mut().enumerate() {
+                batch.insert(*to, batch_of(&all, i)?);
+            }
+        }
+        ByTask::new(row, batches, dict).map(Some)
+    }
+
+    fn new(row: Row, batches: Vec<StateDict<Cpu>>, dict: &StateDict<Cpu>) -> Outcome<Self> {
         let mut steps = row.model.steps(&Cpu::new(), 0, row.batch)?;
         steps.net().load_state_dict(dict, LoadOptions::strict())?;
-        Ok(Making {
+        Ok(ByTask {
             steps,
-            updates: Update::of_each(&row.model.recipe().phases()),
-            batches: (0..x.shape()[0]).map(batch).collect::<Result<_>>()?,
+            updates: Update::of_each(&row.phases()),
+            batches,
             at: 0,
         })
     }
@@ -117,12 +129,11 @@ impl Making {
 pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Work)> {
     let cpu = Cpu::new();
     let (mut dict, _) = read(file, &cpu)?;
-    if row.latent().is_some() {
-        let mut making = Making::new(row, &mut dict)?;
+    if let Some(mut steps) = ByTask::of(row, &mut dict)? {
         drop(dict);
-        let losses = (0..STEPS).map(|_| making.step()).collect::<Outcome<_>>()?;
+        let losses = (0..STEPS).map(|_| steps.step()).collect::<Outcome<_>>()?;
         let failed = |e: Box<dyn std::error::Error>| Error::invalid("bench", "step", e, "a step without an error");
-        return Ok((losses, Box::new(move || making.step().map(drop).map_err(failed))));
+        return Ok((losses, Box::new(move || steps.step().map(drop).map_err(failed))));
     }
     let batches = batches(&mut dict)?;
     let mut net = row.model.build(&cpu, 0)?;
@@ -164,11 +175,12 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
 /// The training step of a new network with one batch, to time the first step of a process.
 pub(crate) fn fresh(row: Row) -> Outcome<Work> {
     let cpu = Cpu::new();
-    let (x, positions) = match row.model.input().image() {
-        Some([h, w, c]) => (
-            Input::Images(Tensor::rand(&cpu, &[row.batch, h, w, c], DType::F32, &mut Rng::new(2))?),
-            vec![row.batch],
-        ),
+    let (x, positions) = match row.pixels() {
+        Some(pixels) => {
+            let shape = [&[row.batch][..], &pixels].concat();
+            let x = Tensor::rand(&cpu, &shape, DType::F32, &mut Rng::new(2))?;
+            (Input::Images(x), vec![row.batch])
+        }
         None => {
             let length = row.model.input().shape[0];
             let ids = vec![0i32; row.batch * length];
@@ -196,9 +208,9 @@ fn batches(dict: &mut StateDict<Cpu>) -> Outcome<Vec<(Input, Indices<Cpu>)>> {
         return Err("the file has no `x` and integer `y`".into());
     };
     let one = |i: usize| -> Result<(Input, Indices<Cpu>)> {
-        let x = match &x {
-            Value::Float(x) => Input::Images(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
-            Value::Int(x) => Input::Tokens(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
+        let x = match batch_of(&x, i)? {
+            Value::Float(x) => Input::Images(x),
+            Value::Int(x) => Input::Tokens(x),
         };
         Ok((x, y.narrow(0, i, 1)?.reshape(&y.shape()[1..])?))
     };

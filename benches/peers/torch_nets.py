@@ -13,12 +13,15 @@ import numpy as np
 import torch
 import torch._inductor.config as inductor
 import torch.nn.functional as F
+import torch_detectors
 import torch_images
+import torch_video
 import worker
 from torch import nn
-from torch_dcgan import Dcgan, generator, judge
+from torch_dcgan import Dcgan
 from torch_gan import stepper
 from torch_stylegan2 import StyleGan2
+from torch_wgan import WganGpConv
 
 
 class MnistCnn(nn.Module):
@@ -228,47 +231,19 @@ class WganGp(nn.Module):
         return step
 
 
-class WganGpConv(nn.Module):
-    """A Wasserstein GAN of DCGAN's convolutions; a step is an update of the critic and one of the generator."""
-
-    second_order = True
-
-    def __init__(self):
-        super().__init__()
-        self.generator = nn.Sequential(*generator(28, 1, 64))
-        self.critic = nn.Sequential(*judge(28, 1, norms=False))
-        self.phases = [("critic", self.critic_loss, 1), ("generator", self.generator_loss, 1)]
-
-    def optimizers(self):
-        parts = {"critic": self.critic, "generator": self.generator}
-        return {name: torch.optim.Adam(p.parameters(), lr=1e-4, betas=(0.0, 0.9)) for name, p in parts.items()}
-
-    def fakes(self, noise):
-        return self.generator(noise[:, :, None, None]).sigmoid()
-
-    def critic_loss(self, centred, noise):
-        real = (centred + 1) / 2
-        with torch.no_grad():
-            fake = self.fakes(noise)
-        share = torch.exp(-0.5 * noise[:, :2].square().sum(1))[:, None, None, None]
-        between = (fake + (real - fake) * share).requires_grad_()
-        (slopes,) = torch.autograd.grad(self.critic(between).sum(), between, create_graph=True)
-        penalty = (slopes.flatten(1).norm(2, 1) - 1).square().mean()
-        return 10 * penalty - (self.critic(real).mean() - self.critic(fake).mean())
-
-    def generator_loss(self, _, noise):
-        return -self.critic(self.fakes(noise)).mean()
-
-
 NETS = {
     "mnist-cnn": MnistCnn, "lenet": Lenet, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp, "wgan-gp-conv": WganGpConv,
     "dcgan": Dcgan, "stylegan2": StyleGan2,
 }  # fmt: skip
+NETS |= torch_detectors.NETS
 for name, classes in (("resnet18", 10), ("vgg11", 10), ("resnet50", 1000), ("mobilenet-v2-32", 10)):
     NETS[name] = functools.partial(torch_images.net, name, classes)
-StyleGan2.second_order = True
-# A dense layer behind a flattened image: its columns are (H, W, C) in Kiln's file and (C, H, W) here.
-FLATTENED = {"mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16)}
+NETS["r3d-18"] = torch_video.NETS["r3d-18"]
+StyleGan2.second_order = WganGpConv.second_order = True
+# A layer behind a flattened image: the columns of its weights are (H, W, C) in Kiln's file and (C, H, W) here.
+FLATTENED = {
+    "mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16), "deepspeech2": ("rnns.0.gru.weight_ih_l0", 10, 32),
+}  # fmt: skip
 IMAGES = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "resnet18": (3, 32, 32), "vgg11": (3, 32, 32)}
 
 
@@ -279,11 +254,11 @@ def load_weights(name, model, tensors):
         if key.endswith("num_batches_tracked"):
             continue
         source = torch.from_numpy(tensors[key].copy())
-        if key == FLATTENED.get(name, ("",))[0]:
+        if name in FLATTENED and key.startswith(FLATTENED[name][0]):
             _, positions, channels = FLATTENED[name]
             source = source.view(-1, positions, channels).transpose(1, 2).reshape(len(source), -1)
-        elif source.dim() == 4:
-            source = source.permute(0, 3, 1, 2)
+        elif source.dim() >= 4:
+            source = source.movedim(-1, 1)
         value.copy_(source.contiguous())
 
 
@@ -300,6 +275,49 @@ def loss_of(logits, labels):
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
+class Sequences:
+    """Networks of sequences: a module and its optimizer, and the loss of a batch by the names of its fields."""
+
+    @staticmethod
+    def bert_classifier():
+        import transformers
+        from torch_bert import mini_config
+
+        config = mini_config(30522, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        model = transformers.BertForSequenceClassification(config)
+        loss = lambda ids, mask, labels: model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        return model, loss, torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01)
+
+    @staticmethod
+    def deepspeech2():
+        from torch_speech import DeepSpeech2
+
+        model = DeepSpeech2(29)
+
+        def loss(features, frames, labels, counts):
+            logits, lengths = model(features, frames)
+            return F.ctc_loss(logits.log_softmax(-1), labels, lengths, counts, zero_infinity=True)
+
+        return model, loss, torch.optim.AdamW(model.parameters(), lr=2e-3)
+
+    @staticmethod
+    def transformer(vocabulary):
+        from torch_seq2seq import SMOOTHING, Seq2Seq
+
+        model = Seq2Seq(vocabulary)
+        for part in model.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0
+            elif isinstance(part, nn.MultiheadAttention):
+                part.dropout = 0.0
+
+        def loss(source, mask, target, labels, counts):
+            logits = model(source, mask == 0, target)
+            return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=SMOOTHING)
+
+        return model, loss, torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
+
+
 class Torch:
     name = f"torch {torch.__version__}"
     settings = ["eager-nchw", "eager-nhwc", "compile-nchw", "compile-nhwc"]
@@ -312,10 +330,11 @@ class Torch:
         model = NETS[name]()
         load_weights(name, model, tensors)
         x, y = torch.from_numpy(tensors["x"].copy()), torch.from_numpy(tensors["y"].copy()).long()
-        if x.dim() == 5:
-            layout = torch.channels_last if setting.endswith("nhwc") else torch.contiguous_format
+        if x.dim() >= 5:
+            last = torch.channels_last if x.dim() == 5 else torch.channels_last_3d
+            layout = last if setting.endswith("nhwc") else torch.contiguous_format
             model = model.to(memory_format=layout)
-            xs = [b.permute(0, 3, 1, 2).contiguous(memory_format=layout) for b in x]
+            xs = [b.movedim(-1, 1).contiguous(memory_format=layout) for b in x]
         elif setting.endswith("nhwc"):
             raise ValueError("tokens have no channels to lay out")
         else:
@@ -326,6 +345,10 @@ class Torch:
         name, _, train = worker.parse_row(row)
         if "noise" in tensors:
             return self.load_maker(setting, name, tensors)
+        if "exists" in tensors:
+            return self.load_detector(setting, name, tensors)
+        if any(key.startswith("batch.") for key in tensors):
+            return self.load_sequences(setting, name, tensors)
         model, xs, ys = self.prepare(name, setting, tensors)
         at = 0
         if train:
@@ -365,6 +388,32 @@ class Torch:
 
         return [logits[0].max().item() for logits in work(worker.STEPS)], work
 
+    def load_sequences(self, setting, name, tensors):
+        """A network of sequences, with a training step on each batch of the file."""
+        if setting.endswith("nhwc"):
+            raise ValueError("sequences have no channels to lay out")
+        of = getattr(Sequences, name.replace("-", "_"))
+        sizes = [len(tensors["embedding.weight"])] if name == "transformer" else []
+        model, loss_of, optimizer = of(*sizes)
+        load_weights(name, model, tensors)
+        fields = {key.removeprefix("batch."): value for key, value in tensors.items() if key.startswith("batch.")}
+        whole = lambda x: x.long() if x.dtype == torch.int32 else x
+        batches = [{key: whole(torch.from_numpy(value[i].copy())) for key, value in fields.items()} for i in range(worker.STEPS)]
+        loss_of = torch.compile(loss_of, dynamic=False) if setting.startswith("compile") else loss_of
+        model.train()
+        at = 0
+
+        def work():
+            nonlocal at
+            optimizer.zero_grad()
+            loss = loss_of(**batches[at])
+            loss.backward()
+            optimizer.step()
+            at = (at + 1) % len(batches)
+            return loss.detach()
+
+        return [work().item() for _ in batches], work
+
     def load_maker(self, setting, name, tensors):
         """A network that makes images, whose batches have noise in the place of labels."""
         inductor.freezing = False
@@ -391,6 +440,35 @@ class Torch:
             loss = step(*batches[at])
             at = (at + 1) % len(batches)
             return loss
+
+        return [work().item() for _ in batches], work
+
+    def load_detector(self, setting, name, tensors):
+        """A network that finds objects, whose batches have boxes in the place of labels."""
+        inductor.freezing = False
+        model = NETS[name]().train()
+        load_weights(name, model, tensors)
+        model.normalised()
+        layout = torch.channels_last if setting.endswith("nhwc") else torch.contiguous_format
+        model = model.to(memory_format=layout)
+        if setting.startswith("compile"):
+            model.compiled()
+        kinds = [torch.from_numpy(tensors[k].copy()) for k in ("x", "boxes", "classes", "exists")]
+        batches = []
+        for x, boxes, classes, exists in zip(*kinds):
+            images = x.permute(0, 3, 1, 2).contiguous(memory_format=layout)
+            targets = [{"boxes": b[e > 0], "labels": c[e > 0].long()} for b, c, e in zip(boxes, classes, exists)]
+            batches.append((images, targets))
+        optimizer, at = optimizer_of(name, model), 0
+
+        def work():
+            nonlocal at
+            optimizer.zero_grad()
+            loss = model.loss(*batches[at])
+            loss.backward()
+            optimizer.step()
+            at = (at + 1) % len(batches)
+            return loss.detach()
 
         return [work().item() for _ in batches], work
 

@@ -12,8 +12,10 @@
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
 A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16;
-`NAME@64` has images of 64×64 in place of its own. FILE is a safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
-images `x` and `noise`, standard normal numbers that stand for all that a step draws.
+`NAME@64` has images of 64×64 in place of its own, `NAME@8x56` clips of 8 frames of 56×56. FILE is a safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
+images `x` and `noise`, standard normal numbers that stand for all that a step draws; for those that find objects `x` and, of each image, corners
+`boxes`, `classes`, and whether there is one, `exists`; for networks of sequences `batch.FIELD` of every field of their batches, which are trained
+without dropout.
 """
 
 import json
@@ -34,13 +36,16 @@ OPTIMIZERS = {
     "vgg11": ("sgd", 1e-4),
     "resnet50": ("sgd", 1e-8),
     "mobilenet-v2-32": ("sgd", 1e-6),
+    "r3d-18": ("sgd", 1e-6),
     "gpt-mini": ("adamw", 3e-4),
     "vae": ("adam", 1e-3),
     "wgan-gp": ("adam", 2e-4),
+    "yolo-n": ("adamw", 1e-5),
+    "faster-rcnn-small": ("adamw", 1e-5),
 }
 """Momentum is 0.9; Adam has PyTorch's defaults, that of wgan-gp betas of 0.5 and 0.9, AdamW a decay of 0.01."""
 
-TYPES = {"F32": np.float32, "I32": np.int32, "I64": np.int64}
+TYPES = {"F32": np.float32, "I32": np.int32, "I64": np.int64, "U8": np.uint8}
 
 
 def read_tensors(path):

@@ -69,16 +69,22 @@ const PROGRAMS: [Program; 6] = [
 ];
 
 /// The scripts, by their paths in the workspace and in the folder: run.sh, the scripts that it starts, and their imports.
-const SCRIPTS: [(&str, &str); 10] = [
+const SCRIPTS: [(&str, &str); 16] = [
     ("benches/cuda/run.sh", "run.sh"),
+    ("benches/peers/torch_bert.py", "peers/torch_bert.py"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
     ("benches/peers/torch_cuda_nets.py", "peers/torch_cuda_nets.py"),
     ("benches/peers/torch_dcgan.py", "peers/torch_dcgan.py"),
+    ("benches/peers/torch_detectors.py", "peers/torch_detectors.py"),
     ("benches/peers/torch_gan.py", "peers/torch_gan.py"),
     ("benches/peers/torch_images.py", "peers/torch_images.py"),
     ("benches/peers/torch_mnist.py", "peers/torch_mnist.py"),
     ("benches/peers/torch_nets.py", "peers/torch_nets.py"),
+    ("benches/peers/torch_seq2seq.py", "peers/torch_seq2seq.py"),
+    ("benches/peers/torch_speech.py", "peers/torch_speech.py"),
     ("benches/peers/torch_stylegan2.py", "peers/torch_stylegan2.py"),
+    ("benches/peers/torch_video.py", "peers/torch_video.py"),
+    ("benches/peers/torch_wgan.py", "peers/torch_wgan.py"),
     ("benches/peers/worker.py", "peers/worker.py"),
 ];
 

@@ -14,6 +14,15 @@ pub(super) enum Pass {
 /// The tokens of a repetition of [`Pass::Generate`], for each sequence; as in `worker.py`.
 const GENERATED: usize = 128;
 
+/// Rounding differences grow from step to step, but different work gives larger ones from the first step on.
+const TOLERANCE: f64 = 2e-3;
+
+/// In mixed precision with bf16, whose roundings are 2⁻⁹ of a value.
+const BF16_TOLERANCE: f64 = 3e-2;
+
+/// Of networks that learn from candidates that each framework draws for itself.
+const DRAWN_TOLERANCE: f64 = 3e-2;
+
 /// A network with a batch size, and what it does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NetRow {
@@ -36,37 +45,54 @@ impl NetRow {
         format!("{kind}/{}-b{}/{what}", self.name, self.batch)
     }
 
+    /// The relative difference that the losses of twenty steps may have.
+    pub(super) fn tolerance(&self) -> f64 {
+        match (self.half, self.name) {
+            (true, _) => BF16_TOLERANCE,
+            (_, "faster-rcnn-small") => DRAWN_TOLERANCE,
+            _ => TOLERANCE,
+        }
+    }
+
     /// The number of things that a repetition makes, and the word for them: 128 tokens, 32 images.
     pub(super) fn made(&self) -> (f64, &'static str) {
         match (self.pass, self.name) {
             (Pass::Generate, _) => ((self.batch * GENERATED) as f64, "tokens"),
-            (_, "gpt-mini") => (self.batch as f64, "sequences"),
+            (_, "gpt-mini" | "bert-classifier" | "deepspeech2" | "transformer") => (self.batch as f64, "sequences"),
+            (_, "r3d-18@8x56") => (self.batch as f64, "clips"),
             _ => (self.batch as f64, "images"),
         }
     }
 }
 
-/// The networks, each with its batch sizes of training and of inference; behind an `@` the side of images that are not of the network's size.
-const NETS: [(&str, &[usize], &[usize]); 12] = [
+/// The networks, each with its batch sizes of training and of inference; behind an `@` the side of images that are not of the network's
+/// size, or the frames of clips and their side.
+const NETS: [(&str, &[usize], &[usize]); 18] = [
     ("lenet", &[4, 128], &[128]),
     ("mnist-cnn", &[32, 128], &[128]),
     ("resnet18", &[32], &[32]),
     ("vgg11", &[32], &[32]),
     ("resnet50@64", &[16], &[16]),
     ("mobilenet-v2-32", &[32], &[32]),
+    ("r3d-18@8x56", &[4], &[4]),
     ("gpt-mini", &[8], &[8]),
+    ("bert-classifier", &[16], &[]),
+    ("deepspeech2", &[8], &[]),
+    ("transformer", &[32], &[]),
     ("vae", &[128], &[]),
     ("wgan-gp", &[64], &[]),
     ("wgan-gp-conv", &[64], &[]),
     ("dcgan", &[64], &[]),
     ("stylegan2", &[16], &[]),
+    ("yolo-n", &[8], &[]),
+    ("faster-rcnn-small", &[8], &[]),
 ];
 
 /// The networks that write, each with the numbers of texts that they write at once.
 const WRITERS: [(&str, &[usize]); 1] = [("gpt-mini", &[1])];
 
-/// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks that make images; then
-/// those that write.
+/// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks without rows of inference, which make
+/// images or find objects; then those that write.
 pub(super) fn nets() -> Vec<NetRow> {
     let of = |half: bool, pass: Pass| {
         let of_kind = NETS
@@ -155,7 +181,7 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 38 + 1 + 2 * PRODUCTS.len() + 2);
+        assert_eq!(ids.len(), 47 + 1 + 2 * PRODUCTS.len() + 2);
         for id in [
             "net/lenet-b4/train",
             "net-bf16/lenet-b4/train",
