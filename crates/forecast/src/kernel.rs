@@ -10,8 +10,10 @@ const LANES: f64 = 32.0;
 /// Operations of a product of a warp: 16×8×16 in 16 bits, 16×8×8 in TF32.
 const HALF_PRODUCT: f64 = 4096.0;
 const TF32_PRODUCT: f64 = 2048.0;
-/// Operations of a product of a warp group, by the warp: 64×256×16.
-const GROUP_PRODUCT: f64 = 131_072.0;
+/// Operations of a product of a warp group for each of its columns, by the warp: 64×16 for four of them.
+const GROUP_COLUMN: f64 = 512.0;
+/// Columns of a product of a warp group, where the kernel's name does not have a tile.
+const GROUP_COLUMNS: f64 = 256.0;
 /// Operations of a warp's multiply-add.
 const WARP_FMA: f64 = 64.0;
 /// Wavefronts of a fragment load of four matrices.
@@ -124,7 +126,10 @@ fn tile(name: &str) -> Option<(f64, f64)> {
 
 /// By how much the tiles of a convolution are more than its result, where it is computed in tiles.
 fn conv_padding(name: &str, p: &ConvParams) -> f64 {
-    if !(name.starts_with("conv_tensor") || name.starts_with("conv_tiled")) {
+    if !["conv_tensor", "conv_warpgroup", "conv_tiled"]
+        .iter()
+        .any(|start| name.starts_with(start))
+    {
         return 1.0;
     }
     let side = if name.contains("_large") { 128.0 } else { 64.0 };
@@ -191,13 +196,13 @@ fn bytes(launch: &Launch) -> f64 {
     sum * in_place
 }
 
-fn turn(counts: &Counts, product: f64) -> Turn {
+fn turn(counts: &Counts, product: f64, group: f64) -> Turn {
     let dense = 2.0 * counts.ffma >= counts.issued && counts.issued > 0.0;
     let load = if dense { WIDE_LOAD } else { 1.0 };
     let copies = counts.ldgsts * 16.0 * LANES / WAVEFRONT;
     Turn {
         issued: counts.issued,
-        tensor_flops: counts.hmma * product + counts.wgmma * GROUP_PRODUCT,
+        tensor_flops: counts.hmma * product + counts.wgmma * group,
         fma: counts.ffma + counts.float,
         special: counts.mufu,
         shared: FRAGMENT * counts.ldsm + load * counts.lds + if dense { 2.0 } else { 1.0 } * counts.sts + copies,
@@ -236,7 +241,14 @@ pub fn work(launch: &Launch, figures: Option<&Figures>, sm: u32) -> Work {
     let warps = f64::from(threads.div_ceil(32).max(1));
     let tf32 = main.hmma > 0.0 && (launch.kernel.ends_with("_tf32") || launch.kernel.ends_with("_f32"));
     let product = if tf32 { TF32_PRODUCT } else { HALF_PRODUCT };
-    let of_turn = turn(main, product);
+    // A group multiplies all columns of its tile; with the gradient of a bias, every other product is one of the 8 columns that sum rows.
+    let columns = tile(&launch.kernel).map_or(GROUP_COLUMNS, |(_, columns)| columns);
+    let group = GROUP_COLUMN
+        * match launch.kernel.starts_with("linear_weight_grad") {
+            true => (columns + 8.0) / 2.0,
+            false => columns,
+        };
+    let of_turn = turn(main, product, group);
     let all_warps = (blocks * warps).max(1.0);
     let by_turn = of_turn.tensor_flops
         + if of_turn.tensor_flops > 0.0 {
@@ -265,7 +277,7 @@ pub fn work(launch: &Launch, figures: Option<&Figures>, sm: u32) -> Work {
         resident: f64::from(resident.max(1)),
         turns,
         turn: of_turn,
-        outside: turn(&figures.outside, product),
+        outside: turn(&figures.outside, product, group),
         waits,
         overlap: match () {
             () if main.wgmma > 0.0 => Overlap::Pipelined,
