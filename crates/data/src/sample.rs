@@ -7,7 +7,7 @@ use kiln_core::Shape;
 
 /// One sample: an input of any shape with its label.
 ///
-/// Images are channels-last `[H, W, C]`; datasets return raw pixels 0 to 255 as floats and leave scaling to transforms.
+/// Images are channels-last `[H, W, C]`, clips `[T, H, W, C]`; datasets return raw pixels 0 to 255 as floats and leave scaling to transforms.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// The input's elements, row-major.
@@ -105,6 +105,21 @@ impl Sample {
         match self.shape.dims() {
             &[h, w, c] if self.input.len() == self.shape.size() => Ok([h, w, c]),
             _ => Err(DataError::shape(what, self.shape, "an image [H, W, C]")),
+        }
+    }
+
+    /// The dimensions `[T, H, W, C]` of a clip, or of an image as a clip of one frame; `what` names the caller in the error.
+    ///
+    /// # Errors
+    /// [`DataError::Shape`] when the shape is neither `[T, H, W, C]` nor `[H, W, C]`, or differs from the number of elements.
+    pub fn frames(&self, what: &'static str) -> Result<[usize; 4]> {
+        match *self.shape.dims() {
+            [t, h, w, c] if self.input.len() == self.shape.size() => Ok([t, h, w, c]),
+            [h, w, c] if self.input.len() == self.shape.size() => Ok([1, h, w, c]),
+            _ => {
+                let expected = "an image [H, W, C] or a clip [T, H, W, C]";
+                Err(DataError::shape(what, self.shape, expected))
+            }
         }
     }
 }
