@@ -21,6 +21,10 @@ const LARGE_LR: f64 = 1e-2;
 /// differences when larger steps have let these grow.
 const DETECTORS: (f64, f64) = (1e-5, 0.01);
 
+/// What StyleGAN2's learning rates are multiplied by: with larger ones two layouts of the same PyTorch network part by a third within
+/// twenty steps.
+const STYLEGAN2_SHARE: f64 = 1e-3;
+
 /// Objects of an image, those that are none included.
 const OBJECTS: usize = 8;
 
@@ -87,16 +91,17 @@ impl Row {
     /// The optimizer, as in `worker.py`.
     pub(crate) fn optimizer(self) -> Box<dyn Optimizer<Cpu>> {
         let mut options = self.model.recipe().optimizer;
-        if options.lr > LARGE_LR {
-            // Batch norm over few values is sensitive: with larger steps, rounding differences exceed the tolerance of
-            // the losses.
+        // Batch norm over few values is sensitive: with larger steps, rounding differences exceed the tolerance of the losses.
+        let small = match self.model {
+            // Behind so many norms of few values that larger steps part within twenty.
+            Model::ResNet50 => Some(1e-8),
+            Model::MobileNetV2Small | Model::R3d18 => Some(1e-6),
+            _ if options.lr > LARGE_LR => Some(1e-4),
+            _ => None,
+        };
+        if let Some(lr) = small {
             options.weight_decay = None;
-            options.lr = match self.model {
-                // Behind so many norms of few values that larger steps part within twenty.
-                Model::ResNet50 => 1e-8,
-                Model::MobileNetV2Small | Model::R3d18 => 1e-6,
-                _ => 1e-4,
-            };
+            options.lr = lr;
         }
         options.build()
     }
@@ -142,6 +147,11 @@ impl Row {
             for phase in &mut phases {
                 phase.optimizer.lr = DETECTORS.0;
                 phase.optimizer.weight_decay = Some(DETECTORS.1);
+            }
+        }
+        if self.model == Model::StyleGan2 {
+            for phase in &mut phases {
+                phase.optimizer.lr *= STYLEGAN2_SHARE;
             }
         }
         phases

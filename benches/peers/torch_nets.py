@@ -428,7 +428,10 @@ class Torch:
             if compiles and getattr(model, "second_order", False):
                 raise ValueError("torch.compile has no gradients of gradients")
             compiled = lambda loss: torch.compile(loss, dynamic=False) if compiles else loss
-            step = stepper(model, [(part, compiled(loss), every) for part, loss, every in model.phases], model.optimizers())
+            optimizers = model.optimizers()
+            for group in (group for optimizer in optimizers.values() for group in optimizer.param_groups):
+                group["lr"] *= worker.SHARES.get(name, 1)
+            step = stepper(model, [(part, compiled(loss), every) for part, loss, every in model.phases], optimizers)
         elif setting.endswith("nhwc"):
             raise ValueError("dense layers have no channels to lay out")
         else:
