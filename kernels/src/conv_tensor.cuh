@@ -89,27 +89,27 @@ template <typename T, typename Tile> struct TensorInputs {
     const ConvParams &p;
     const Gather<true> &g;
     const T *w, *from; // this thread's first chunk of the next stage
-    u64 line;          // elements from an output channel to the next
+    u32 line;          // elements from an output channel to the next
     Inner k;           // of the stage
-    int there;         // rows, all or none
+    bool there;
 
     __device__ __forceinline__ TensorInputs(const ConvParams &p, const Gather<true> &g, const T *__restrict__ w,
                                             u32 first)
-        : p(p), g(g), line((u64)taps_of(p) * group_in(p)), k(g, 0) {
+        : p(p), g(g), line(taps_of(p) * group_in(p)), k(g, 0) {
         u32 c = first + Layout::chunk() * CHUNK<T>;
-        there = c < group_in(p) ? Layout::DEPTH : 0;
+        there = c < group_in(p);
         this->w = w + ((u64)g.group * g.per + Layout::row(0)) * line + c;
         read();
     }
-    __device__ __forceinline__ void read() { from = w + k.c * line + (u64)k.tap(p, g) * group_in(p); }
+    __device__ __forceinline__ void read() { from = w + (u64)(u32)k.c * line + (u64)k.tap(p, g) * group_in(p); }
     __device__ __forceinline__ void copy(u32 stage, int) {
 #pragma unroll
         for (int i = 0; i < Layout::COPIES; ++i) {
-            cp_async<16>(stage + Layout::place(i), from, i * Layout::APART < there ? 16 : 0);
-            from += Layout::APART * line;
+            cp_async<16>(stage + Layout::place(i), from, there ? 16 : 0);
+            from += (u64)Layout::APART * line;
         }
         k.c += Layout::DEPTH;
-        if (k.c >= (int)g.per) {
+        if (k.c == (int)g.per) {
             k.advance(g, 0);
             read();
         }

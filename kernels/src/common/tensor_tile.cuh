@@ -102,44 +102,46 @@ template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTil
     }
 };
 
-// The copies of an operand whose rows lie `ld` elements apart and are multiples of 16 bytes: a chunk is inside as a whole
-// or not at all.
+// The copies of an operand whose rows lie `ld` elements apart and are multiples of 16 bytes, fewer than 2³² of them: a chunk is inside as a
+// whole or not at all.
 template <typename T, bool K_INNER, bool RIGHT, typename Tile>
 struct AlignedRows : OperandTile<T, K_INNER, RIGHT, Tile> {
     using Layout = OperandTile<T, K_INNER, RIGHT, Tile>;
 
-    const T *from; // this thread's first chunk of the next stage
-    u64 apart;     // elements between two of its chunks
-    int along;     // where the first begins along k
-    int there;     // rows along k: how many of its rows exist; rows across: those that do, all or none
+    u64 from;  // address of this thread's first chunk of the next stage
+    u32 line;  // chunks from a row to the next
+    u32 apart; // from one of its chunks to the next, where a line has one
+    int along; // where the first begins along k
+    int there; // rows along k: how many of its rows exist; rows across: those that do, all or none
 
     // `first` and `end`: the block's first row or column of C, and C's end; `l`: where the block begins along k.
     __device__ __forceinline__ AlignedRows(const T *src, u64 ld, u64 first, u64 end, u64 l) {
         int row = Layout::row(0), chunk = Layout::chunk() * Layout::CHUNK;
         i64 left = (i64)(end - first); // above 0
-        apart = Layout::APART * ld;
+        line = (u32)(ld / Layout::CHUNK);
+        // APART times the bytes of a chunk, in a way that does not tell the compiler: it would make each copy's address by constants of its own.
+        apart = ((threadIdx.x + blockDim.x) / Layout::CHUNKS - threadIdx.x / Layout::CHUNKS) * 16;
         if constexpr (K_INNER) {
             there = (int)min(max((left - row + Layout::APART - 1) / Layout::APART, (i64)0), (i64)Layout::COPIES);
             along = chunk;
-            from = src + (first + row) * ld + l + along;
+            from = (u64)(src + (first + row) * ld + l + along);
         } else {
             there = chunk < left ? Layout::DEPTH : 0;
             along = row;
-            from = src + (l + row) * ld + first + chunk;
+            from = (u64)(src + (l + row) * ld + first + chunk);
         }
     }
 
     // Starts this thread's copies of the next stage, of which `left` elements along k exist.
     __device__ __forceinline__ void copy(u32 stage, int left) {
-        const T *src = from;
         int count = K_INNER ? (along < left ? there : 0) : min(there, left) - along;
+        u64 src = from;
 #pragma unroll
         for (int i = 0; i < Layout::COPIES; ++i) {
-            cp_async<16>(stage + Layout::place(i), src, (K_INNER ? i : i * Layout::APART) < count ? 16 : 0);
-            src += apart;
+            cp_async<16>(stage + Layout::place(i), (const void *)src, (K_INNER ? i : i * Layout::APART) < count ? 16 : 0);
+            asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(src) : "r"(line), "r"(apart));
         }
-        if constexpr (K_INNER) from += Layout::DEPTH;
-        else from = src; // DEPTH rows on
+        from = K_INNER ? from + Layout::DEPTH * sizeof(T) : src; // or DEPTH rows on
     }
 };
 
@@ -165,16 +167,21 @@ __device__ __forceinline__ void warp_product(u32 memory, i64 left, Copy &&copy, 
                                              RowSums<Tile> *rows) {
     constexpr int AHEAD = Tile::STAGES - 1, DEPTH = A::DEPTH;
     u32 lane_a = A::lane_offset(Tile::row()), lane_b = A::BYTES + B::lane_offset(Tile::column());
-    auto queue = [&](u32 stage, i64 left) {
-        if (left > 0) copy(stage, (int)min(left, (i64)DEPTH));
+    int steps = (int)((left + DEPTH - 1) / DEPTH);
+    const int rest = (int)((u32)(left - 1) % DEPTH) + 1; // elements of the last
+    // Copies a stage, from which `steps` are left.
+    auto queue = [&](u32 stage, int steps) {
+        if (steps > 0) copy(stage, steps == 1 ? rest : DEPTH);
         cp_async_commit();
     };
     auto load_b = [&](u32 (&b)[Tile::NS][4], u32 stage, int step) {
 #pragma unroll
         for (int j = 0; j < Tile::NS; ++j) B::fragment(b[j], stage + lane_b, j, step);
     };
+    // Constants would be moved into two registers anew at every product.
+    const u32 ones[2] = {ONES<T> * blockDim.y, ONES<T> * blockDim.z};
     auto multiply = [&](int i, const u32 (&a)[4], const u32 (&b)[Tile::NS][4]) {
-        if constexpr (ROWS) mma_step<T>((*rows)[i], a, {ONES<T>, ONES<T>});
+        if constexpr (ROWS) mma_step<T>((*rows)[i], a, ones);
 #pragma unroll
         for (int j = 0; j < Tile::NS; ++j) {
             mma_step<T>(sums[i][2 * j], a, {b[j][0], b[j][1]});
@@ -182,7 +189,7 @@ __device__ __forceinline__ void warp_product(u32 memory, i64 left, Copy &&copy, 
         }
     };
 #pragma unroll 1
-    for (int s = 0; s < AHEAD; ++s) queue(memory + s * Tile::STAGE, left - s * DEPTH);
+    for (int s = 0; s < AHEAD; ++s) queue(memory + s * Tile::STAGE, steps - s);
     u32 now = memory, next = memory + AHEAD * Tile::STAGE;
     auto after = [&](u32 stage) { return stage == memory + AHEAD * Tile::STAGE ? memory : stage + Tile::STAGE; };
     if constexpr (AHEAD > 2) {
@@ -196,30 +203,29 @@ __device__ __forceinline__ void warp_product(u32 memory, i64 left, Copy &&copy, 
 #pragma unroll
             for (int i = 0; i < Tile::MS; ++i) multiply(i, a[of][i], b[of]);
         };
-        if (left <= 0) return;
+        if (steps <= 0) return;
         cp_async_wait<AHEAD - 1>();
         __syncthreads();
         load(0, now, 0);
         for (;;) {
             load(1, now, 1);
             multiply_all(0);
-            left -= DEPTH;
-            if (left > 0) {
+            if (--steps > 0) {
                 cp_async_wait<AHEAD - 2>();
                 __syncthreads();
-                queue(next, left - (AHEAD - 1) * DEPTH);
+                queue(next, steps - (AHEAD - 1));
                 next = now;
                 now = after(now);
                 load(0, now, 0);
             }
             multiply_all(1);
-            if (left <= 0) return;
+            if (steps <= 0) return;
         }
     } else {
-        for (; left > 0; left -= DEPTH) {
+        for (; steps > 0; --steps) {
             cp_async_wait<AHEAD - 1>();
             __syncthreads();
-            queue(next, left - AHEAD * DEPTH);
+            queue(next, steps - AHEAD);
 #pragma unroll
             for (int step = 0; step < 2; ++step) {
                 u32 b[Tile::NS][4];

@@ -204,11 +204,14 @@ pub(super) fn fold(p: &MatmulParams) -> MatmulParams {
     }
 }
 
-/// True if the rows of both operands are multiples of 16 bytes.
+/// True if the rows of both operands are multiples of 16 bytes, fewer than 2³² of them (`AlignedRows` in kernels/src/common/tensor_tile.cuh).
 pub(super) fn rows_aligned(p: &MatmulParams, dtype: DType) -> bool {
     let a = if p.trans_a == 1 { p.m } else { p.k };
     let b = if p.trans_b == 1 { p.k } else { p.n };
-    [a, b].iter().all(|row| (row * dtype.size() as u64).is_multiple_of(16))
+    let bytes = |row: u64| row * dtype.size() as u64;
+    [a, b]
+        .iter()
+        .all(|&row| bytes(row).is_multiple_of(16) && bytes(row) < 1 << 36)
 }
 
 #[cfg(test)]
@@ -252,6 +255,16 @@ mod tests {
                 "{p:?} {dtype:?} {tf32}"
             );
         }
+    }
+
+    #[test]
+    fn aligned_rows_are_16_bytes_fewer_than_2_to_the_32_times() {
+        let of = |n: u64| MatmulParams {
+            n,
+            ..product(1, 64, 64, 64)
+        };
+        let aligned = [64, 68, (1 << 35) - 8, 1 << 35].map(|n| rows_aligned(&of(n), DType::BF16));
+        assert_eq!(aligned, [true, false, true, false]);
     }
 
     #[test]
