@@ -139,50 +139,80 @@ template <typename T, typename Tile> struct TensorInputsOfTaps {
     }
 };
 
-// Right operand of the weight gradient: columns are (tap, input channel). Along a line of the result a copy is an addition; where the line
-// ends, the place of the next is computed.
+// Right operand of the weight gradient: columns are (tap, input channel). From one row of a stage to the next, the place moves by additions,
+// over the ends of lines too, without a branch. Where a plane of the result ends within a stage, a loop copies its rows one by one.
 template <typename T, typename Tile> struct TensorTaps {
     using Layout = OperandTile<T, false, true, Tile>;
-    static constexpr int OUTSIDE = -0x7fffffff - 1; // and what is added along a line stays outside
     const ConvParams &p;
-    const T *x; // where window 0 would read this column
-    Positions o;
-    int d, h, w; // source of window 0
+    u64 image, plane;   // addresses of this column in an image's first position, and in that of the plane which is read
+    int height;         // lines of that plane, none if it is outside
+    int h, w;           // what is read there
+    int h_end, w_last;  // h behind the last window, and w from which on APART windows more are over the end of a line
+    int dh, dw, dw_end; // what those add to h, and to w within a line and over its end
+    int at, d, d_first; // place in a plane of the result, that plane, and what its first one reads
     bool there;
-    const T *from; // where the next copy reads
-    int column;    // of the image
-    u64 step;      // elements to the one after it
 
-    __device__ __forceinline__ TensorTaps(const ConvParams &p, const T *__restrict__ x, u32 group, u32 first, u64 from)
-        : p(p), o(p, from + Layout::row(0)), step((u64)(Layout::APART * p.stride[2]) * p.in_channels) {
-        u32 per = group_in(p), n = first + Layout::chunk() * CHUNK<T>, channel;
+    __device__ __forceinline__ TensorTaps(const ConvParams &p, const T *__restrict__ x, u32 group, u32 first, u64 from) : p(p) {
+        u32 per = group_in(p), n = first + Layout::chunk() * CHUNK<T>, channel, rest;
         there = n < taps_of(p) * per;
-        Position tap = position_of(split(there ? n : 0, per, channel), p.kernel);
-        d = (int)tap.at[0] * (int)p.dilation[0] - (int)p.padding[0];
-        h = (int)tap.at[1] * (int)p.dilation[1] - (int)p.padding[1];
-        w = (int)tap.at[2] * (int)p.dilation[2] - (int)p.padding[2];
-        this->x = x + group * per + channel;
+        const Position tap = position_of(split(there ? n : 0, per, channel), p.kernel);
+        const Position o = position_of(from + Layout::row(0), p.output);
+        const int h_first = (int)tap.at[1] * (int)p.dilation[1] - (int)p.padding[1];
+        const int w_first = (int)tap.at[2] * (int)p.dilation[2] - (int)p.padding[2];
+        d_first = (int)tap.at[0] * (int)p.dilation[0] - (int)p.padding[0];
+        d = (int)o.at[0];
+        h = h_first + (int)(o.at[1] * p.stride[1]), h_end = h_first + (int)(p.output[1] * p.stride[1]);
+        w = w_first + (int)(o.at[2] * p.stride[2]);
+        at = (int)(o.at[1] * p.output[2] + o.at[2]);
+        dh = (int)split(Layout::APART, p.output[2], rest) * (int)p.stride[1];
+        dw = (int)(rest * p.stride[2]);
+        w_last = w_first + (int)(p.output[2] * p.stride[2]) - dw;
+        dw_end = dw - (int)(p.output[2] * p.stride[2]);
+        asm("" : "+r"(dw), "+r"(dw_end)); // and not one from the other
+        image = (u64)(x + o.image * volume(p.input) * p.in_channels + group * per + channel);
         read();
     }
+    // The address `positions` of the image on from another one.
+    __device__ __forceinline__ u64 on(u64 from, u32 positions) const {
+        return from + (u64)positions * (p.in_channels * (u32)sizeof(T));
+    }
     __device__ __forceinline__ void read() {
-        int sd = o.d * (int)p.stride[0] + d, sh = o.h * (int)p.stride[1] + h, sw = o.w * (int)p.stride[2] + w;
-        u64 q = o.image * volume(p.input) + (u64)(i64)((sd * (int)p.input[1] + sh) * (int)p.input[2] + sw);
-        from = x + q * p.in_channels;
-        column = there && (u32)sd < p.input[0] && (u32)sh < p.input[1] ? sw : OUTSIDE;
+        const int from = d * (int)p.stride[0] + d_first;
+        height = there && (u32)from < p.input[0] ? (int)p.input[1] : 0;
+        plane = on(image, (u32)from * p.input[1] * p.input[2]);
+    }
+    // Copies row i, of which there are `left` from row(0) on, and goes to the next.
+    __device__ __forceinline__ void next(u32 stage, int i, int left) {
+        const bool inside = i * Layout::APART < left && (u32)h < (u32)height && (u32)w < p.input[2];
+        cp_async<16>(stage + Layout::place(i), (const void *)on(plane, (u32)h * p.input[2] + (u32)w), inside ? 16 : 0);
+        const bool ends = w >= w_last;
+        h += ends ? dh + (int)p.stride[1] : dh;
+        w += ends ? dw_end : dw;
+        at += Layout::APART;
+    }
+    // Goes to the plane that the place is in.
+    __device__ __forceinline__ void planes() {
+        while (h >= h_end) {
+            h -= (int)(p.output[1] * p.stride[1]);
+            at -= (int)(p.output[1] * p.output[2]);
+            if (++d == (int)p.output[0]) {
+                d = 0;
+                image = on(image, p.input[0] * p.input[1] * p.input[2]);
+            }
+            read();
+        }
     }
     __device__ __forceinline__ void copy(u32 stage, int count) {
         const int left = count - Layout::row(0);
+        if (at + Layout::DEPTH - Layout::APART < (int)(p.output[1] * p.output[2])) {
 #pragma unroll
-        for (int i = 0; i < Layout::COPIES; ++i) {
-            bool inside = (u32)column < p.input[2] && i * Layout::APART < left;
-            cp_async<16>(stage + Layout::place(i), from, inside ? 16 : 0);
-            if (o.w + Layout::APART < (int)p.output[2]) {
-                o.w += Layout::APART;
-                column += Layout::APART * (int)p.stride[2];
-                from += step;
-            } else {
-                o.advance(p, Layout::APART);
-                read();
+            for (int i = 0; i < Layout::COPIES; ++i) next(stage, i, left);
+            planes();
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < Layout::COPIES; ++i) {
+                next(stage, i, left);
+                planes();
             }
         }
     }
