@@ -348,7 +348,7 @@ __device__ __forceinline__ void tensor_weight_parts(const ConvParams &p, const T
     }
     const u64 n = (u64)p.out_channels * columns;
     f32 *here = parts + part * n;
-    each_four<Tile, 4>(sums, memory, [&](int row, int column, const float *v) {
+    each_four<Tile, 4, OperandTile<T, false, false, Tile>::PAIRS>(sums, memory, [&](int row, int column, const float *v) {
         u32 c = first + row, at = left + column;
         if (c < per && at < columns)
             *reinterpret_cast<float4 *>(here + (u64)(group * per + c) * columns + at) =

@@ -87,12 +87,12 @@ struct AnyRows : OperandTile<T, K_INNER, RIGHT, Tile> {
 
 // The epilogue of a tile of a product whose rows are multiples of 4 elements: bias and activation, or the slope of one, as write_four has them.
 // What is read from memory is read for all rows of a step at once, a step ahead. `kept` gets f of slope_at if there is that.
-template <typename T, typename Tile, bool KEEP, bool SLOPE>
+template <typename T, typename Tile, bool PAIRS, bool KEEP, bool SLOPE>
 __device__ __forceinline__ void write_tile(const MatmulParams &p, const Place &at, const T *__restrict__ bias,
                                            const T *__restrict__ slope_at, T *__restrict__ kept, T *__restrict__ c,
                                            float *__restrict__ parts, const typename Tile::Sums &sums,
                                            unsigned char *memory) {
-    using Out = Drain<Tile>;
+    using Out = Drain<Tile, PAIRS>;
     const Out drain(memory);
     const u64 col = at.col + Out::column();
     const bool inside = col < p.n, sloped = SLOPE && slope_at && !parts;
@@ -198,9 +198,9 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
     __syncthreads();
     at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
     if (p.n % 4 == 0)
-        write_tile<T, Tile, KEEP, SLOPE>(p, at, bias, slope_at, SLOPE && norm.s ? nullptr : kept, c, parts, sums, memory);
+        write_tile<T, Tile, A::Layout::PAIRS, KEEP, SLOPE>(p, at, bias, slope_at, SLOPE && norm.s ? nullptr : kept, c, parts, sums, memory);
     else
-        each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+        each_four<Tile, 1, A::Layout::PAIRS>(sums, memory, [&](int row, int column, float *v) {
             write_four(p, at, bias, c, parts, at.row + row, at.col + column, v, KEEP ? kept : nullptr,
                        SLOPE ? slope_at : nullptr);
         });
@@ -239,7 +239,8 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
             for (int i = 0; i < Tile::MS; ++i)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    u64 row = at.row + Tile::row() + 16 * i + 8 * half + threadIdx.x % 32 / 4;
+                    const u32 of = threadIdx.x % 32 / 4;
+                    u64 row = at.row + Tile::row() + 16 * i + (A::Layout::PAIRS ? 2 * of + half : of + 8 * half);
                     if (row >= p.m) continue;
                     if (parts) bias_parts[part * p.m + row] = rows[i][2 * half];
                     else db[row] = from_acc<T>(rows[i][2 * half]);
@@ -251,9 +252,9 @@ __device__ __forceinline__ void linear_weight_grad(const MatmulParams &p, const 
     __syncthreads();
     at = place<Tile::ROWS, Tile::COLUMNS>(p, cut, block_number_again());
     if (p.n % 4 == 0)
-        write_tile<T, Tile, false, false>(p, at, (const T *)nullptr, (const T *)nullptr, (T *)nullptr, dw, parts, sums, memory);
+        write_tile<T, Tile, A::Layout::PAIRS, false, false>(p, at, (const T *)nullptr, (const T *)nullptr, (T *)nullptr, dw, parts, sums, memory);
     else
-        each_four<Tile>(sums, memory, [&](int row, int column, float *v) {
+        each_four<Tile, 1, A::Layout::PAIRS>(sums, memory, [&](int row, int column, float *v) {
             write_four(p, at, (const T *)nullptr, dw, parts, at.row + row, at.col + column, v);
         });
     add_parts<T, Tile::ROWS, Tile::COLUMNS, Tile::THREADS>(

@@ -9,7 +9,7 @@
 // A stage of an operand is a table of 16-byte chunks, laid out as the operand lies in memory, so that no thread ever
 // transposes by hand:
 //   rows along k:   [side][4 chunks of k]                      ldmatrix
-//   rows across:    [k of the step][side/8 or /4 chunks]       ldmatrix_trans, or 4-byte reads (tf32)
+//   rows across:    [k of the step][side/8 or /4 chunks]       ldmatrix_trans, or reads of 8 (A) and 4 bytes (tf32)
 // (side: ROWS of A, COLUMNS of B). Chunk j of row r lies at place j ^ swizzle(r): whatever eight rows ldmatrix reads
 // together are then in different banks.
 #pragma once
@@ -47,6 +47,8 @@ template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTil
     static constexpr int BYTES = SIDE * 64;                 // of a stage
     static constexpr int COPIES = SIDE * 4 / Tile::THREADS; // chunks that a thread copies a stage
     static constexpr int APART = Tile::THREADS / CHUNKS;    // rows between two of them
+    // Rows 2g and 2g + 1 of sixteen are rows g and g + 8 of a fragment of A, so that a lane reads both at once.
+    static constexpr bool PAIRS = sizeof(T) == 4 && !K_INNER && !RIGHT;
     static_assert(Tile::THREADS % CHUNKS == 0 && COPIES * APART == ROWS, "threads divide the chunks evenly");
     static_assert((APART & (APART - 1)) == 0, "rows of a thread differ in bits that its first row has not");
 
@@ -75,6 +77,7 @@ template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTil
         int near = lane % 8 + (RIGHT == K_INNER ? lane / 16 * 8 : lane / 8 % 2 * 8), far = RIGHT == K_INNER ? lane / 8 % 2 : lane / 16;
         if constexpr (K_INNER) return place_of(mn + near, far);
         else if constexpr (sizeof(T) == 2) return place_of(near, mn / 8 + far);
+        else if constexpr (PAIRS) return place_of(lane % 4, (mn + lane / 4 * 2) / 4) + lane / 4 % 2 * 8;
         else return place_of(lane % 4, (mn + lane / 4) / 4) + lane / 4 % 4 * 4;
     }
 
@@ -85,11 +88,16 @@ template <typename T, bool K_INNER, bool RIGHT, typename Tile> struct OperandTil
             ldmatrix(r, (from ^ (32 * step)) + i * 16 * CHUNKS * 16);
         } else if constexpr (sizeof(T) == 2) {
             ldmatrix_trans(r, (from ^ (32 * i)) + step * 16 * CHUNKS * 16);
+        } else if constexpr (PAIRS) {
+#pragma unroll
+            for (int along = 0; along < 2; ++along) {
+                u32 at = (from ^ (i % 2 * 64)) + i / 2 * 128 + (8 * step + along * 4) * CHUNKS * 16;
+                asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(r[2 * along]), "=r"(r[2 * along + 1]) : "r"(at) : "memory");
+            }
         } else {
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                int across = RIGHT ? q / 2 : q % 2, along = RIGHT ? q % 2 : q / 2;
-                u32 at = (from ^ (64 * i + across * 32)) + (8 * step + along * 4) * CHUNKS * 16;
+                u32 at = (from ^ (i % 2 * 64 + q / 2 * 32)) + i / 2 * 128 + (8 * step + q % 2 * 4) * CHUNKS * 16;
                 asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r[q]) : "r"(at) : "memory");
             }
         }
@@ -258,8 +266,8 @@ template <typename Tile> constexpr int EPILOGUE = 16 * Tile::DOWN * (Tile::COLUM
 
 // The results of a block on their way out: through shared memory, 16 rows of every warp at once, so that neighbouring threads have neighbouring
 // columns, whatever layout the sums had in registers. A thread has the same four columns in all its rows. `memory` is what `tensor_product`
-// had, after a __syncthreads(); EPILOGUE bytes of it are used.
-template <typename Tile> struct Drain {
+// had, after a __syncthreads(); EPILOGUE bytes of it are used. PAIRS: that of A's OperandTile.
+template <typename Tile, bool PAIRS = false> struct Drain {
     static constexpr int STRIDE = Tile::COLUMNS + 8, FOURS = Tile::COLUMNS / 4, HEIGHT = 16 * Tile::DOWN;
     static constexpr int APART = Tile::THREADS / FOURS, EACH = HEIGHT / APART; // rows between two of a thread, and how many of 16 it has
     static_assert(Tile::THREADS % FOURS == 0 && HEIGHT % APART == 0, "a thread keeps its columns");
@@ -283,7 +291,7 @@ template <typename Tile> struct Drain {
     // Puts the `i`th 16 rows of every warp into shared memory: i is the same in all threads, and no constant.
     __device__ __forceinline__ void put(const typename Tile::Sums &sums, int i) const {
         const int lane = threadIdx.x % 32;
-        float *first = stage + (Tile::row() / Tile::HEIGHT * 16 + lane / 4) * STRIDE + Tile::column() + lane % 4 * 2;
+        float *first = stage + (Tile::row() / Tile::HEIGHT * 16 + lane / 4 * (PAIRS ? 2 : 1)) * STRIDE + Tile::column() + lane % 4 * 2;
 #pragma unroll
         for (int m = 0; m < Tile::MS; ++m) {
             if (m != i) continue;
@@ -291,7 +299,7 @@ template <typename Tile> struct Drain {
             for (int j = 0; j < 2 * Tile::NS; ++j) {
                 float *to = first + 8 * j;
                 *reinterpret_cast<float2 *>(to) = make_float2(sums[m][j][0], sums[m][j][1]);
-                *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[m][j][2], sums[m][j][3]);
+                *reinterpret_cast<float2 *>(to + (PAIRS ? 1 : 8) * STRIDE) = make_float2(sums[m][j][2], sums[m][j][3]);
             }
         }
     }
@@ -299,9 +307,9 @@ template <typename Tile> struct Drain {
 
 // Calls f(row, column, v) for every four neighbouring results v[0..4] of the tile, counted within it; 16 bytes of f32 each, which the callee may
 // change. What is done with them is in the code UNROLL times.
-template <typename Tile, int UNROLL = 1, typename F>
+template <typename Tile, int UNROLL = 1, bool PAIRS = false, typename F>
 __device__ __forceinline__ void each_four(const typename Tile::Sums &sums, unsigned char *memory, F &&f) {
-    const Drain<Tile> drain(memory);
+    const Drain<Tile, PAIRS> drain(memory);
 #pragma unroll 1
     for (int i = 0; i < Tile::MS; ++i) {
         drain.put(sums, i);

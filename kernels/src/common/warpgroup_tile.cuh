@@ -50,6 +50,7 @@ struct OperandTile<T, K_INNER, RIGHT, WarpgroupTile<COLUMNS, STAGES, ALONE>> {
     static constexpr int APART = Tile::THREADS / CHUNKS;    // rows between two of them
     static constexpr int BLOCK = DEPTH * 128;               // bytes of 64 columns of rows across
     static constexpr int ACROSS = K_INNER ? 0 : 1;
+    static constexpr bool PAIRS = false; // of rows, as in OperandTile of TensorTile
     static_assert(Tile::THREADS % CHUNKS == 0 && COPIES * APART == ROWS, "threads divide the chunks evenly");
     static_assert(APART % 8 == 0, "rows of a thread are swizzled alike");
 
