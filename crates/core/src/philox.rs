@@ -35,6 +35,12 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
+/// The keys of a seed's ten rounds, for a kernel that takes them as they are.
+pub fn rounds(seed: u64) -> [[u32; 2]; 10] {
+    let first = [seed as u32, (seed >> 32) as u32];
+    std::array::from_fn(|round| [0, 1].map(|i| first[i].wrapping_add(WEYL[i].wrapping_mul(round as u32))))
+}
+
 /// The key of a sequence of draws. The upper half of the counter is (step, stream), the lower half numbers the blocks of
 /// four words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +152,16 @@ mod tests {
             ),
         ] {
             assert_eq!(philox4x32(counter, key), want);
+        }
+    }
+
+    /// Each round's key is the one before and a Weyl constant.
+    #[test]
+    fn keys_of_rounds_follow_each_other() {
+        let keys = rounds(0x0123_4567_89ab_cdef);
+        assert_eq!(keys[0], [0x89ab_cdef, 0x0123_4567]);
+        for pair in keys.windows(2) {
+            assert_eq!(pair[1], [0, 1].map(|i| pair[0][i].wrapping_add(WEYL[i])));
         }
     }
 
