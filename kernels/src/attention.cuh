@@ -34,32 +34,34 @@ struct AttentionCall {
     i64 mask[4], bias[4]; // strides over [batch, heads, queries, keys]
     float scale, factor, unscale; // factor = scale·log2 e, unscale = 1/scale
     u32 causal;
-    u64 seed;
-    u32 stream, below; // of dropout: 16 bits drop if with 16 zeros behind them they are below `below`
+    u32 stream, below; // of dropout: 16 bits drop if they are below either half of `below`, which are the same
+    u32 rest;          // `below` without the highest bits of its halves
     float kept;        // 1 without dropout
-    u32 pad;
+    PhiloxRounds rounds;
 };
-static_assert(sizeof(AttentionCall) == 280, "cuda::ops::attention::AttentionCall");
+static_assert(sizeof(AttentionCall) == 352, "cuda::ops::attention::AttentionCall");
 
 // Where the mask and the bias of a head of the queries begin; null where there is none.
 struct AttentionMask {
     const u8 *mask;
     const float *bias;
+    int at_once; // neighbouring keys that can be read at once, from multiples on: 1 to 16 of the mask; of the bias as many, 4 at most
 
     AttentionMask() = default;
     __device__ __forceinline__ AttentionMask(const AttentionCall &p, const u8 *mask_, const float *bias_, u64 n, u64 h) {
         mask = mask_ ? mask_ + (i64)n * p.mask[0] + (i64)h * p.mask[1] : nullptr;
         bias = bias_ ? bias_ + (i64)n * p.bias[0] + (i64)h * p.bias[1] : nullptr;
-    }
-    // True if every even key and the one behind it can be read at once.
-    __device__ __forceinline__ bool in_pairs(const AttentionCall &p) const {
-        bool biases = !bias || (p.bias[3] == 1 && p.bias[2] % 2 == 0 && (u64)bias % 8 == 0);
-        return biases && (!mask || (p.mask[3] == 1 && p.mask[2] % 2 == 0 && (u64)mask % 2 == 0));
+        u32 bytes = mask ? (u32)(u64)mask | (u32)p.mask[2] | (p.mask[3] == 1 ? 16 : 1) : 16;
+        u32 floats = bias ? ((u32)(u64)bias | (u32)p.bias[2] * 4 | (p.bias[3] == 1 ? 16 : 4)) : 16;
+        at_once = (int)(bytes & -bytes);
+        if (floats % 16 != 0) at_once = floats % 8 == 0 ? min(at_once, 2) : 1;
+        // Rows are found in 32 bits.
+        if (p.bias[2] != (int)p.bias[2] || p.mask[2] != (int)p.mask[2]) at_once = 1;
     }
     // The score s of a query and a key that exist, before it is scaled.
     __device__ __forceinline__ float of(const AttentionCall &p, float s, int query, int key) const {
-        if (bias) s += bias[query * p.bias[2] + key * p.bias[3]] * p.unscale;
-        if (mask && mask[query * p.mask[2] + key * p.mask[3]] == 0) s = -INFINITY;
+        if (bias) s += __ldg(bias + (query * p.bias[2] + key * p.bias[3])) * p.unscale;
+        if (mask && __ldg(mask + (query * p.mask[2] + key * p.mask[3])) == 0) s = -INFINITY;
         return s;
     }
 };
@@ -67,18 +69,33 @@ struct AttentionMask {
 // Where the weights of a head of the queries begin among all.
 __device__ __forceinline__ u64 first_weight(const AttentionCall &p, u64 n, u64 h) { return (n * p.heads + h) * p.queries * p.keys; }
 
-// RUN weights from number `first` on, a bit each: set where dropout keeps it. Bits beyond are none.
-template <int RUN> __device__ __forceinline__ u32 kept_bits(const AttentionCall &p, u32 step, u64 first) {
-    PhiloxKey key{p.seed, p.stream, step};
+// The highest bits of the halves of a word, 15 and 31.
+constexpr u32 TOPS = 0x80008000u;
+
+// Both halves of a word of a Philox block in one: bits 15 and 31 are set where dropout keeps the weight. Others are anything.
+__device__ __forceinline__ u32 kept_halves(const AttentionCall &p, u32 word) {
+    // What lies below the highest bits is compared by a subtraction that cannot borrow from the other half.
+    u32 above = (word | TOPS) - p.rest, kept;
+    // word & ~below | ~(word ^ below) & above, in one instruction.
+    asm("lop3.b32 %0, %1, %2, %3, 0xb2;" : "=r"(kept) : "r"(word), "r"(p.below), "r"(above));
+    return kept;
+}
+
+// RUN weights from number `first` on, 32 at most, a bit each: set where dropout keeps it. Bits beyond are anything. Keys of rounds are made
+// in the loop if not READ, where reading them would take registers.
+template <int RUN, bool READ = false> __device__ __forceinline__ u32 kept_bits(const AttentionCall &p, u32 step, u64 first) {
+    PhiloxKey key{p.rounds.keys[0] | (u64)p.rounds.keys[1] << 32, p.stream, step};
     u32 bits = 0;
     u64 block = first / 8;
     int at = -(int)(first % 8);
 #pragma unroll 1
     do {
-        uint4 w = philox_block(key, block++);
+        uint4 w = READ ? philox_block(p.rounds, p.stream, step, block) : philox_block(key, block);
+        ++block;
         u32 eight = 0;
         auto halves = [&](u32 word, int i) {
-            eight |= (u32)(word << 16 >= p.below) << i | (u32)(word >= p.below) << (i + 1);
+            u32 kept = kept_halves(p, word);
+            eight |= (kept >> 15 & 1) << i | (kept >> 31) << (i + 1);
         };
         halves(w.x, 0), halves(w.y, 2), halves(w.z, 4), halves(w.w, 6);
         bits |= at < 0 ? eight >> -at : eight << at;

@@ -6,8 +6,8 @@
 // A block has WARPS warps, of which each computes 16·MS queries. It walks along the keys, KEYS a step; those of the next step
 // are on their way (cp.async, two stages) while one is computed. Scores, their weights and the sums of the result stay in
 // registers: the fragment of C (common/mma.cuh) that the scores of 16 keys come in is that of A which the product with the values
-// takes, rounded to two halves a register. Each row keeps the largest score and the sum of weights so far, and what has been
-// added up is scaled when a larger one turns up. Weights are 2^(s·scale·log2 e − m): one multiply-add and one ex2 each.
+// takes, rounded to two halves a register. Each row keeps a score that was its largest and the sum of weights so far, and what has been
+// added up is scaled when a score turns up that is larger by much. Weights are 2^(s·scale·log2 e − m): one multiply-add and one ex2 each.
 //
 // Rows of shared memory are WIDTH elements; chunk j of row r lies at place j ^ (r mod 8) (j ^ (r/2 mod 4) if a row has four), so
 // that ldmatrix reads eight rows without conflicts.
@@ -15,6 +15,8 @@
 
 #include "attention_masks.cuh"
 #include "common/cp_async.cuh"
+
+#include <cfloat>
 
 // 2^x to within two units in the last place, and 0 below 2^-126.
 __device__ __forceinline__ float power_of_two(float x) {
@@ -54,11 +56,12 @@ template <int WIDTH> struct SharedRows {
     static __device__ __forceinline__ u32 lane_b_trans() { return lane_a(); }
 };
 
-// The copies of a thread: ROWS rows at a time, from rows of global memory `stride` elements apart to SharedRows at `to`.
-template <typename T, int WIDTH, int ROWS, int THREADS> struct RowCopies {
+// The copies of a thread: ROWS rows at a time, from rows of global memory `stride` elements apart to SharedRows at `to`, in an Order of
+// keys (attention_masks.cuh).
+template <typename T, int WIDTH, int ROWS, int THREADS, typename Order = KeyOrder<0>> struct RowCopies {
     using Rows = SharedRows<WIDTH>;
     static constexpr int APART = THREADS / Rows::CHUNKS, COPIES = (ROWS + APART - 1) / APART;
-    static_assert(APART % 8 == 0 || APART == 4, "the swizzle of a thread's chunks is the same, or alternates");
+    static_assert((APART & (APART - 1)) == 0, "a thread's rows differ in other bits than those of different threads");
 
     const T *from; // of this thread's chunk in the first row
     i64 stride;
@@ -69,7 +72,7 @@ template <typename T, int WIDTH, int ROWS, int THREADS> struct RowCopies {
         int chunk = (int)(thread % Rows::CHUNKS);
         row = (int)(thread / Rows::CHUNKS);
         stride = stride_;
-        place = Rows::place(row, chunk);
+        place = Rows::place(Order::row(row), chunk);
         valid = chunk * 8 < width ? 16 : 0;
         from = operand + row * stride + (valid ? chunk * 8 : 0);
     }
@@ -83,8 +86,9 @@ template <typename T, int WIDTH, int ROWS, int THREADS> struct RowCopies {
 #pragma unroll
         for (int i = 0; i < COPIES; ++i) {
             if (ROWS % APART == 0 || row + i * APART < ROWS) {
-                u32 swizzled = APART == 4 && i % 2 == 1 ? place ^ 64 : place;
-                cp_async<16>(to + swizzled + i * APART * Rows::ROW, at, row + i * APART < left ? valid : 0);
+                // Order and swizzle are linear in the bits of a row's number.
+                const int moved = Order::row(i * APART);
+                cp_async<16>(to + (place ^ (u32)(Rows::swizzle(moved) * 16)) + moved * Rows::ROW, at, row + i * APART < left ? valid : 0);
             }
             at += APART * stride;
         }
@@ -219,6 +223,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
                                        const i32 *__restrict__ step) {
     constexpr int WARPS = 4, THREADS = WARPS * WARP, QUERIES = WARPS * 16 * MS, NS = KEYS / 8;
     using Rows = SharedRows<WIDTH>;
+    using Order = KeyOrder<MASKED || DROPPED ? KEYS : 0>;
     constexpr int STAGE = KEYS * Rows::ROW; // bytes of keys or of values
     extern __shared__ __align__(1024) char memory[];
     u32 queries = shared_address(memory), ring = queries + QUERIES * Rows::ROW;
@@ -234,7 +239,10 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
     int end = (int)(p.causal ? min(p.keys, at.row + QUERIES) : p.keys);
     // Where the keys and values of the head begin, and its weights; the step of dropout, and whether a mask of keys has holes.
     struct Place {
-        int space[12]; // of seen_keys
+        union {
+            int space[12];       // of seen_keys
+            AttentionMask masks; // if MASKED
+        };
         const T *k, *v;
         u64 weights;
         u32 step, holes;
@@ -247,6 +255,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         place->k = k + p.k.at(at.batch, at.head / p.group);
         place->v = v + p.v.at(at.batch, at.head / p.group);
         place->holes = 0;
+        if (MASKED) place->masks = AttentionMask(p, mask, bias, at.batch, at.head);
         if (drops) place->weights = first_weight(p, at.batch, at.head), place->step = (u32)*step;
     }
     RowCopies<T, WIDTH, QUERIES, THREADS>(q + p.q.at(at.batch, at.head) + (i64)at.row * p.q.row, p.q.row, width)
@@ -274,8 +283,8 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         if (key < end) {
             u32 thread = thread_again();
             Place from = *place;
-            RowCopies<T, WIDTH, KEYS, THREADS>(from.k + key * p.k.row, p.k.row, width, thread).copy(to, end - key);
-            RowCopies<T, WIDTH, KEYS, THREADS>(from.v + key * p.v.row, p.v.row, width, thread).copy(to + STAGE, end - key);
+            RowCopies<T, WIDTH, KEYS, THREADS, Order>(from.k + key * p.k.row, p.k.row, width, thread).copy(to, end - key);
+            RowCopies<T, WIDTH, KEYS, THREADS, Order>(from.v + key * p.v.row, p.v.row, width, thread).copy(to + STAGE, end - key);
         }
         cp_async_commit();
     };
@@ -285,11 +294,12 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
     Operand<WIDTH, MS, HELD> a;
     a.load(queries + threadIdx.x / WARP * 16 * MS * Rows::ROW);
 
-    float sums[MS][WIDTH / 8][4] = {}, most[MS][2], total[MS][2];
+    // What weights are relative to, and their sums.
+    float sums[MS][WIDTH / 8][4] = {}, base[MS][2], total[MS][2] = {};
 #pragma unroll
     for (int m = 0; m < MS; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, total[m][half] = 0.0f;
+        for (int half = 0; half < 2; ++half) base[m][half] = -FLT_MAX;
     u32 stage = 0;
 #pragma unroll 1
     for (int key = begin; key < end; key += KEYS) {
@@ -299,75 +309,113 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
         u32 now = ring + stage;
         stage ^= 2 * STAGE;
         // A warp whose rows all come before these keys has nothing to add.
-        if (p.causal && key > last) continue;
-        if constexpr (!MASKED) {
-            if (has_holes() && !any_seen<KEYS>(bits, key)) continue;
+        // One of nothing but holes has nothing either.
+        if ((int)(p.causal != 0) | (int)(!MASKED && has_holes())) {
+            if (p.causal && key > last) continue;
+            if constexpr (!MASKED) {
+                if (has_holes() && !any_seen<KEYS>(bits, key)) continue;
+            }
         }
-        Kept<MS, KEYS> kept;
+        Kept<MS, MASKED || DROPPED ? KEYS : 32> kept;
         if (drops) kept.draw(p, place->step, place->weights + (u64)(last - 16 * MS + 1) * p.keys + key);
 
         float s[MS][NS][4];
         multiply_rows<T, WIDTH, MS, NS, HELD>(s, a, now + Rows::lane_b());
         if constexpr (MASKED) {
-            AttentionMask masks(p, mask, bias, at.batch, at.head);
-            add_masks<MS, NS>(s, p, masks, last - 16 * MS + 1 + lane / 4, key + lane % 4 * 2, key);
+            AttentionMask masks = place->masks;
+            add_masks<Order, MS, NS>(s, p, masks, last - 16 * MS + 1 + (int)(thread_again() % WARP / 4), key + Order::first(), key, KEYS);
         }
-        if constexpr (!MASKED) {
-            if (has_holes()) mask_keys<MS, NS>(s, bits, key);
-        }
-        if (key + KEYS > end || (p.causal && key + KEYS - 1 > last - (16 * MS - 1))) {
+        int whole = p.causal ? min(end, last - 16 * MS + 2) : end;
+        if ((int)(key + KEYS > whole) | (int)(!MASKED && has_holes())) {
+            if constexpr (!MASKED) {
+                if (has_holes()) mask_keys<Order, MS, NS>(s, bits, key);
+            }
 #pragma unroll
             for (int m = 0; m < MS; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     int row = last - 16 * MS + 1 + 16 * m + 8 * half + lane / 4;
-                    int seen = (p.causal ? min(end, row + 1) : end) - key - lane % 4 * 2;
+                    int seen = (p.causal ? min(end, row + 1) : end) - key - Order::first();
 #pragma unroll
                     for (int n = 0; n < NS; ++n)
 #pragma unroll
                         for (int e = 0; e < 2; ++e) {
-                            if (8 * n + e >= seen) s[m][n][2 * half + e] = -INFINITY;
+                            if (Order::of(n, e) >= seen) s[m][n][2 * half + e] = -INFINITY;
                         }
                 }
         }
+        // A row's weights are relative to its largest score at some time. They become so to a later one only if that is larger by more than
+        // LEAP powers of two: until then they are at most 2^LEAP, which loses nothing in floats, and sums need not be scaled. Whether a
+        // row's do depends on its own scores alone.
+        constexpr float LEAP = 8.0f;
+        float own_most[MS][2];
+#pragma unroll
+        for (int n = 0; n < NS; ++n)
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float most = fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]);
+                    own_most[m][half] = n == 0 ? most : fmaxf(own_most[m][half], most);
+                }
+        bool leaps = false;
 #pragma unroll
         for (int m = 0; m < MS; ++m)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float now_most = most[m][half];
+            for (int half = 0; half < 2; ++half) leaps |= __fmaf_rn(own_most[m][half], p.factor, -base[m][half]) > LEAP;
+        if (__any_sync(FULL_WARP, leaps)) {
 #pragma unroll
-                for (int n = 0; n < NS; ++n) {
-                    now_most = fmaxf(now_most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                }
-                now_most = fmaxf(now_most, __shfl_xor_sync(FULL_WARP, now_most, 1));
-                now_most = fmaxf(now_most, __shfl_xor_sync(FULL_WARP, now_most, 2));
-                // Nothing but −∞ so far: weights of 0, not of −∞ − (−∞).
-                float base = now_most == -INFINITY ? 0.0f : now_most * p.factor;
-                float shrink = power_of_two(most[m][half] * p.factor - base), sum = 0.0f;
-                most[m][half] = now_most;
+            for (int m = 0; m < MS; ++m)
 #pragma unroll
-                for (int n = 0; n < NS; ++n)
+                for (int half = 0; half < 2; ++half) {
+                    float now_most = own_most[m][half];
+                    now_most = fmaxf(now_most, __shfl_xor_sync(FULL_WARP, now_most, 1));
+                    now_most = fmaxf(now_most, __shfl_xor_sync(FULL_WARP, now_most, 2));
+                    float before = base[m][half];
+                    if (__fmaf_rn(now_most, p.factor, -before) > LEAP) {
+                        base[m][half] = now_most * p.factor;
+                        float shrink = power_of_two(before - base[m][half]);
+                        total[m][half] *= shrink;
 #pragma unroll
-                    for (int e = 0; e < 2; ++e) {
-                        float w = power_of_two(s[m][n][2 * half + e] * p.factor - base);
-                        s[m][n][2 * half + e] = w;
-                        sum += w;
+                        for (int n = 0; n < WIDTH / 8; ++n) {
+                            sums[m][n][2 * half] *= shrink;
+                            sums[m][n][2 * half + 1] *= shrink;
+                        }
                     }
-                total[m][half] = total[m][half] * shrink + sum;
-                if (drops) kept.each(m, half, [&](int n, int e, bool keep) { s[m][n][2 * half + e] = keep ? s[m][n][2 * half + e] : 0.0f; });
-#pragma unroll
-                for (int n = 0; n < WIDTH / 8; ++n) {
-                    sums[m][n][2 * half] *= shrink;
-                    sums[m][n][2 * half + 1] *= shrink;
                 }
-            }
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step) {
-            u32 weights[MS][4];
-#pragma unroll
-            for (int m = 0; m < MS; ++m) as_operand<T>(weights[m], s[m][2 * step], s[m][2 * step + 1]);
-            add_rows<T, WIDTH, WIDTH, MS>(sums, weights, now + STAGE + Rows::lane_b_trans() + step * 16 * Rows::ROW, 0);
         }
+        float sum[MS][2] = {};
+#pragma unroll
+        for (int n = 0; n < NS; ++n)
+#pragma unroll
+            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float w = power_of_two(s[m][n][e] * p.factor - base[m][e / 2]);
+                    s[m][n][e] = w;
+                    sum[m][e / 2] += w;
+                }
+#pragma unroll
+        for (int m = 0; m < MS; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) total[m][half] += sum[m][half];
+        u32 weights[NS / 2][MS][4];
+#pragma unroll
+        for (int step = 0; step < NS / 2; ++step)
+#pragma unroll
+            for (int m = 0; m < MS; ++m) as_operand<T>(weights[step][m], s[m][2 * step], s[m][2 * step + 1]);
+        if (drops) {
+#pragma unroll
+            for (int n = 0; n < NS; ++n)
+#pragma unroll
+                for (int r = 0; r < 2 * MS; ++r) {
+                    u32 &two = weights[n / 2][r / 2][n % 2 * 2 + r % 2];
+                    two = kept.of(two, r, n);
+                }
+        }
+#pragma unroll
+        for (int step = 0; step < NS / 2; ++step)
+            add_rows<T, WIDTH, WIDTH, MS>(sums, weights[step], now + STAGE + Rows::lane_b_trans() + step * 16 * Rows::ROW, 0);
     }
 
     at = tile();
@@ -385,7 +433,7 @@ __device__ __forceinline__ void attend(const AttentionCall &p, const T *__restri
             bool nothing = (MASKED || mask) && sum == 0.0f;
             total[m][half] = nothing ? 0.0f : (DROPPED || MASKED ? p.kept : 1.0f) / sum;
             int r = 16 * m + 8 * half + lane / 4;
-            if (lane % 4 == 0 && r + warp_row < left) out[r] = nothing ? 0.0f : most[m][half] * p.scale + logf(sum);
+            if (lane % 4 == 0 && r + warp_row < left) out[r] = nothing ? 0.0f : base[m][half] * LN_2 + logf(sum);
         }
     __syncthreads();
     store_rows<T, WIDTH, MS>(sums, memory + warp_row * Rows::ROW,

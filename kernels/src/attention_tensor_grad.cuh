@@ -1,6 +1,7 @@
 // The gradient of attention on tensor cores, under the contract of attention_tensor.cuh: two kernels, one with a block for each
 // tile of queries, the other with one for each tile of keys. Both compute the scores again, from a pair (lse·log2 e, delta) for every
-// query. The kernel of queries, which comes first, makes the pairs of its rows and writes them for the other.
+// query. The kernel of queries, which comes first, makes the pairs of its rows and writes them for the other. With dropout delta is divided by
+// `kept`: what is summed up is multiplied by that at the end.
 //
 // The kernel of keys computes the scores transposed, keys by queries, so that weights and slopes of 16 queries come out in the
 // registers in which the products with g and with the queries take them. 16 queries (or keys) are computed at a time: with
@@ -27,11 +28,11 @@ __device__ __forceinline__ void slope(float &s, float &dp, float factor, float l
     dp = s * (dp - delta);
 }
 
-// The same with dropout: p is 0 where the weight is dropped, dp where it is and else times the factor of those that are kept.
-__device__ __forceinline__ void slope_dropped(float &s, float &dp, float factor, float lse, float delta, float scale, bool keep) {
+// The same with dropout, both without the factor `kept`: p is 0 where the weight w is dropped, ds = p·dp − w·delta.
+__device__ __forceinline__ void slope_dropped(float &s, float &dp, float factor, float lse, float delta, bool keep) {
     float w = power_of_two(s * factor - lse);
-    dp = w * (keep ? dp * scale - delta : -delta);
     s = keep ? w : 0.0f;
+    dp = s * dp - w * delta;
 }
 
 // Four floats of shared memory.
@@ -49,6 +50,8 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
                                                 T *__restrict__ dv, const u8 *__restrict__ mask,
                                                 const float *__restrict__ bias, const i32 *__restrict__ step) {
     constexpr int THREADS = 128, KEYS = 64 * MS;
+    // Queries whose dropout is drawn at a time.
+    constexpr int GROUP = (MASKED || DROPPED) && STEP % 32 == 0 ? 32 : 16;
     using Rows = SharedRows<WIDTH>;
     constexpr int KEPT = (KEYS_HELD < WIDTH / 16) + (VALUES_HELD < WIDTH / 16);
     static_assert(KEYS_HELD >= VALUES_HELD, "values come first in shared memory");
@@ -63,9 +66,11 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
         u32 step;
         AttentionMask masks;
     };
-    static_assert(sizeof(Place) <= 96, "cuda::ops::attention::tiles");
+    static_assert(sizeof(Place) <= 88, "cuda::ops::attention::tiles");
     const bool drops = DROPPED || (MASKED && step != nullptr);
     Place *place = reinterpret_cast<Place *>(memory + Memory::PLACE);
+    // The number of the head among those that share the keys: with dropout no register is left for it.
+    int *member_place = reinterpret_cast<int *>(memory + Memory::PLACE + 88);
 
     u64 tiles = (p.keys + KEYS - 1) / KEYS, heads = p.heads / p.group;
     constexpr int PARTS = WIDTH / PART;
@@ -106,7 +111,7 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
 
     float key_sums[MS][PART / 8][4] = {}, value_sums[MS][PART / 8][4] = {};
 #pragma unroll 1
-    for (; member < (int)p.group; ++member) {
+    while (member < (int)p.group) {
         // Everyone has read the place and the stages of the head before.
         if (member > 0) __syncthreads();
         if (threadIdx.x == 0) {
@@ -115,6 +120,7 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
             *place = {q + p.q.at(at.batch, head), g + p.y.at(at.batch, head),
                       statistics + (at.batch * p.heads + head) * p.queries, first_weight(p, at.batch, head), drops ? (u32)*step : 0, {}};
             if constexpr (MASKED) place->masks = AttentionMask(p, mask, bias, at.batch, head);
+            if (DROPPED) *member_place = member;
         }
         __syncthreads();
         // Earlier queries do not attend to these keys.
@@ -146,59 +152,69 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
             stage ^= 1;
             u32 rows = now + Rows::lane_b(), across = now + Rows::lane_b_trans();
 #pragma unroll 1
-            for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW, pairs += 16 * 8) {
-                if (p.causal && query + sub + 15 < first) continue;
-                KeptAcross<MS> kept;
-                if (drops) kept.draw(p, place->step, place->weights + (u64)(query + sub) * p.keys + first);
-                float s[MS][2][4], dp[MS][2][4];
-                multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
-                multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
-                if constexpr (MASKED) {
-                    AttentionMask masks = place->masks;
-                    add_masks_across<MS, 2>(s, p, masks, first + lane / 4, query + sub + lane % 4 * 2);
-                }
-                if (p.causal && query + sub < first + 16 * MS - 1) {
-                    int after = query + sub + lane % 4 * 2 - first - lane / 4;
+            for (int group = 0; group < STEP; group += GROUP) {
+                KeptAcross<MS, GROUP> kept;
+                if (drops && !(p.causal && query + group + GROUP - 1 < first))
+                    kept.draw(p, place->step, place->weights + (u64)(query + group) * p.keys + first);
+#pragma unroll 1
+                for (int sub = group; sub < group + GROUP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW, pairs += 16 * 8) {
+                    if (p.causal && query + sub + 15 < first) continue;
+                    float s[MS][2][4], dp[MS][2][4];
+                    multiply_rows<T, WIDTH, MS, 2>(s, keys, rows);
+                    multiply_rows<T, WIDTH, MS, 2>(dp, values, rows + Memory::SIDE);
+                    if constexpr (MASKED) {
+                        AttentionMask masks = place->masks;
+                        add_masks_across<MS, 2>(s, p, masks, first + lane / 4, query + sub + lane % 4 * 2);
+                    }
+                    if (p.causal && query + sub < first + 16 * MS - 1) {
+                        int after = query + sub + lane % 4 * 2 - first - lane / 4;
 #pragma unroll
-                    for (int m = 0; m < MS; ++m)
+                        for (int m = 0; m < MS; ++m)
 #pragma unroll
-                        for (int n = 0; n < 2; ++n)
+                            for (int n = 0; n < 2; ++n)
 #pragma unroll
-                            for (int e = 0; e < 4; ++e) {
-                                if (after + 8 * n + e % 2 < 16 * m + e / 2 * 8) s[m][n][e] = -INFINITY;
-                            }
-                }
+                                for (int e = 0; e < 4; ++e) {
+                                    if (after + 8 * n + e % 2 < 16 * m + e / 2 * 8) s[m][n][e] = -INFINITY;
+                                }
+                    }
 #pragma unroll
-                for (int n = 0; n < 2; ++n) {
-                    float4 two = shared_floats(pairs + 8 * n * 8);
+                    for (int n = 0; n < 2; ++n) {
+                        float4 two = shared_floats(pairs + 8 * n * 8);
 #pragma unroll
-                    for (int m = 0; m < MS; ++m) {
-                        if (drops) {
-#pragma unroll
-                            for (int e = 0; e < 2; ++e) {
-                                u32 keep = kept.of(n, e, m);
-                                float lse = e ? two.z : two.x, delta = e ? two.w : two.y;
-                                slope_dropped(s[m][n][e], dp[m][n][e], p.factor, lse, delta, p.kept, keep & 1);
-                                slope_dropped(s[m][n][2 + e], dp[m][n][2 + e], p.factor, lse, delta, p.kept, keep >> 8 & 1);
-                            }
-                        } else {
+                        for (int m = 0; m < MS; ++m) {
+                            if (drops) break;
 #pragma unroll
                             for (int half = 0; half < 4; half += 2) {
                                 slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
                                 slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
                             }
                         }
+                        if (!drops) continue;
+#pragma unroll
+                        for (int e = 0; e < 2; ++e) {
+                            u32 keep = kept.of(sub - group + 8 * n + lane % 4 * 2 + e);
+                            float lse = e ? two.z : two.x, delta = e ? two.w : two.y;
+#pragma unroll
+                            for (int m = 0; m < MS; ++m)
+#pragma unroll
+                                for (int half = 0; half < 2; ++half) {
+                                    slope_dropped(s[m][n][2 * half + e], dp[m][n][2 * half + e], p.factor, lse, delta,
+                                                  keep >> (4 * m + 2 * half) & 1);
+                                }
+                        }
                     }
+                    u32 a[MS][4];
+#pragma unroll
+                    for (int m = 0; m < MS; ++m) as_operand<T>(a[m], s[m][0], s[m][1]);
+                    add_rows<T, WIDTH, PART, MS>(value_sums, a, across + Memory::SIDE, (u32)at.column);
+#pragma unroll
+                    for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
+                    add_rows<T, WIDTH, PART, MS>(key_sums, a, across, (u32)at.column);
                 }
-                u32 a[MS][4];
-#pragma unroll
-                for (int m = 0; m < MS; ++m) as_operand<T>(a[m], s[m][0], s[m][1]);
-                add_rows<T, WIDTH, PART, MS>(value_sums, a, across + Memory::SIDE, (u32)at.column);
-#pragma unroll
-                for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
-                add_rows<T, WIDTH, PART, MS>(key_sums, a, across, (u32)at.column);
             }
         }
+        if (DROPPED) member = *member_place;
+        ++member;
     }
 
     __syncthreads();
@@ -222,7 +238,7 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
     i64 row = (i64)at.row + warp_row;
     int columns = min(width - (int)at.column, PART);
     store_rows<T, PART, MS>(key_sums, rows, dk + p.k.at(at.batch, at.head) + row * p.k.row + at.column, p.k.row,
-                            left - warp_row, columns, [&](int, int) { return p.scale; });
+                            left - warp_row, columns, [&](int, int) { return DROPPED || MASKED ? p.scale * p.kept : p.scale; });
     store_rows<T, PART, MS>(value_sums, rows, dv + p.v.at(at.batch, at.head) + row * p.v.row + at.column, p.v.row,
                             left - warp_row, columns, [&](int, int) { return DROPPED || MASKED ? p.kept : 1.0f; });
 }
@@ -249,7 +265,10 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                                                   const u8 *__restrict__ mask, const float *__restrict__ bias,
                                                   const i32 *__restrict__ step) {
     constexpr int THREADS = 128, QUERIES = 64 * MS;
+    // Keys whose dropout is drawn at a time, in an order of their own.
+    constexpr int GROUP = (MASKED || DROPPED) && STEP % 32 == 0 ? 32 : 16;
     using Rows = SharedRows<WIDTH>;
+    using Order = KeyOrder<MASKED || DROPPED ? GROUP : 0>;
     constexpr int KEPT = HELD < WIDTH / 16 ? 2 : 0;
     using Memory = GradMemory<WIDTH, QUERIES, STEP, KEPT>;
     extern __shared__ __align__(1024) char memory[];
@@ -264,7 +283,10 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     int end = (int)(p.causal ? min(p.keys, at.row + left) : p.keys), begin = 0;
     // Where the weights of the head begin; the step of dropout.
     struct Place {
-        int space[12]; // of seen_keys
+        union {
+            int space[12];       // of seen_keys
+            AttentionMask masks; // if MASKED
+        };
         u64 weights;
         u32 step;
     };
@@ -274,6 +296,7 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     bool holes = false;
     const bool drops = DROPPED || (MASKED && step != nullptr);
     if (drops && threadIdx.x == 0) place->weights = first_weight(p, at.batch, at.head), place->step = (u32)*step;
+    if (MASKED && threadIdx.x == 0) place->masks = AttentionMask(p, mask, bias, at.batch, at.head);
 
     Operand<WIDTH, MS, HELD> queries, slopes;
     float lse[MS][2], delta[MS][2];
@@ -295,6 +318,7 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
                 // A row that does not exist takes no part, but its lanes do in the sum.
                 i64 from = lines + row * p.y.row;
                 delta[m][half] = row_product(y + from, g + from, row < left ? width : 0);
+                if (DROPPED || MASKED) delta[m][half] *= p.kept > 0.0f ? 1.0f / p.kept : 0.0f;
                 lse[m][half] = row < left ? lses[number + row] * LOG2_E : 0.0f;
                 if (row < left && lane % 4 == 0 && at.column == 0)
                     statistics[number + row] = make_float2(lse[m][half], delta[m][half]);
@@ -317,8 +341,8 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     }
 
     u64 shared_head = at.head / p.group;
-    RowCopies<T, WIDTH, STEP, THREADS> of_keys(k + p.k.at(at.batch, shared_head), p.k.row, width);
-    RowCopies<T, WIDTH, STEP, THREADS> of_values(v + p.v.at(at.batch, shared_head), p.v.row, width);
+    RowCopies<T, WIDTH, STEP, THREADS, Order> of_keys(k + p.k.at(at.batch, shared_head), p.k.row, width);
+    RowCopies<T, WIDTH, STEP, THREADS, Order> of_values(v + p.v.at(at.batch, shared_head), p.v.row, width);
     auto copy = [&](u32 stage, int key) {
         if (key < end) {
             of_keys.copy(ring + stage * Memory::STAGE, end - key);
@@ -342,60 +366,55 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
         stage ^= 1;
         u32 rows = now + Rows::lane_b(), across = now + Rows::lane_b_trans();
 #pragma unroll 1
-        for (int sub = 0; sub < STEP; sub += 16, rows += 16 * Rows::ROW, across += 16 * Rows::ROW) {
-            int from = key + sub;
+        for (int group = 0; group < STEP; group += GROUP, rows += GROUP * Rows::ROW, across += GROUP * Rows::ROW) {
+            int from = key + group;
             if (from >= end || (p.causal && from > last)) break;
             if constexpr (!MASKED) {
-                if (holes && !any_seen<16>(bits, from)) continue;
+                if (holes && !any_seen<GROUP>(bits, from)) continue;
             }
-            Kept<MS, 16> kept;
+            Kept<MS, MASKED || DROPPED ? GROUP : 32> kept;
             if (drops) kept.draw(p, place->step, place->weights + (u64)first * p.keys + from);
-            float s[MS][2][4], dp[MS][2][4];
-            multiply_rows<T, WIDTH, MS, 2, HELD>(s, queries, rows);
-            multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + Memory::SIDE);
-            if constexpr (MASKED) {
-                AttentionMask masks(p, mask, bias, at.batch, at.head);
-                add_masks<MS, 2>(s, p, masks, first + lane / 4, from + lane % 4 * 2, from);
-            }
-            if constexpr (!MASKED) {
-                if (holes) mask_keys<MS, 2>(s, bits, from);
-            }
-            if (from + 16 > end || (p.causal && from + 15 > first)) {
+#pragma unroll 1
+            for (u32 sub = 0; sub < GROUP * Rows::ROW; sub += 16 * Rows::ROW, kept.advance()) {
+                // The first thread's first key.
+                const int own = from + (int)sub / (4 * Rows::ROW);
+                float s[MS][2][4], dp[MS][2][4];
+                multiply_rows<T, WIDTH, MS, 2, HELD>(s, queries, rows + sub);
+                multiply_rows<T, WIDTH, MS, 2, HELD>(dp, slopes, rows + sub + Memory::SIDE);
+                if constexpr (MASKED) {
+                    add_masks<Order, MS, 2>(s, p, place->masks, first + lane / 4, own + Order::first(), from, GROUP);
+                }
+                if constexpr (!MASKED) {
+                    if (holes) mask_keys<Order, MS, 2>(s, bits, own);
+                }
+                if (from + GROUP > end || (p.causal && from + GROUP - 1 > first)) {
 #pragma unroll
-                for (int m = 0; m < MS; ++m)
+                    for (int m = 0; m < MS; ++m)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        int row = first + 16 * m + e / 2 * 8 + lane / 4;
-                        int seen = (p.causal ? min(end, row + 1) : end) - from - lane % 4 * 2 - e % 2;
+                        for (int e = 0; e < 4; ++e) {
+                            int row = first + 16 * m + e / 2 * 8 + lane / 4;
+                            int seen = (p.causal ? min(end, row + 1) : end) - own - Order::first();
 #pragma unroll
-                        for (int n = 0; n < 2; ++n) {
-                            if (8 * n >= seen) s[m][n][e] = -INFINITY;
+                            for (int n = 0; n < 2; ++n) {
+                                if (Order::of(n, e % 2) >= seen) s[m][n][e] = -INFINITY;
+                            }
                         }
-                    }
-            }
-#pragma unroll
-            for (int m = 0; m < MS; ++m)
-#pragma unroll
-                for (int n = 0; n < 2; ++n)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        if (!drops) slope(s[m][n][e], dp[m][n][e], p.factor, lse[m][e / 2], delta[m][e / 2]);
-                    }
-            if (drops) {
+                }
 #pragma unroll
                 for (int m = 0; m < MS; ++m)
 #pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        kept.each(m, half, [&](int n, int e, bool keep) {
-                            slope_dropped(s[m][n][2 * half + e], dp[m][n][2 * half + e], p.factor, lse[m][half], delta[m][half], p.kept,
-                                          keep);
-                        });
-                    }
-            }
-            u32 a[MS][4];
+                    for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
-            add_rows<T, WIDTH, PART, MS>(sums, a, across, (u32)at.column);
+                        for (int e = 0; e < 4; ++e) {
+                            float lse_of = lse[m][e / 2], delta_of = delta[m][e / 2];
+                            if (drops) slope_dropped(s[m][n][e], dp[m][n][e], p.factor, lse_of, delta_of, kept.of(2 * m + e / 2, n, e % 2));
+                            else slope(s[m][n][e], dp[m][n][e], p.factor, lse_of, delta_of);
+                        }
+                u32 a[MS][4];
+#pragma unroll
+                for (int m = 0; m < MS; ++m) as_operand<T>(a[m], dp[m][0], dp[m][1]);
+                add_rows<T, WIDTH, PART, MS>(sums, a, across + sub, (u32)at.column);
+            }
         }
     }
 
@@ -403,7 +422,7 @@ __device__ __forceinline__ void attend_query_grad(const AttentionCall &p, const 
     i64 row = (i64)at.row + warp_row;
     store_rows<T, PART, MS>(sums, memory + warp_row * PART * 2, dq + p.q.at(at.batch, at.head) + row * p.q.row + at.column,
                             p.q.row, left - warp_row, min(width - (int)at.column, PART),
-                            [&](int, int) { return p.scale; });
+                            [&](int, int) { return DROPPED || MASKED ? p.scale * p.kept : p.scale; });
 }
 
 // The kernels NAME_WIDTH_dtype: attention_tensor and attention_key_grad, attention_query_grad; the same with dropout, attention_dropped_…; and

@@ -84,7 +84,7 @@ fn flops(launch: &Launch) -> Option<f64> {
 /// by width forward, four for the gradients of keys and values, three for that of queries. Half of the pairs if it is causal.
 fn attention(launch: &Launch) -> Option<f64> {
     let name = launch.kernel.as_str();
-    let call = launch.value(280)?;
+    let call = launch.value(352)?;
     let word = |at: usize| Some(u64::from_le_bytes(call.get(at..at + 8)?.try_into().ok()?) as f64);
     let (keys, width) = (word(160)?, word(168)?);
     let causal = u32::from_le_bytes(call.get(252..256)?.try_into().ok()?) == 1;

@@ -27,6 +27,23 @@ __device__ __forceinline__ uint4 philox_block(const PhiloxKey &key, u64 block) {
     return c;
 }
 
+// The keys of a seed's ten rounds, two each, as parameters of a kernel: core's `rounds`. A round takes them from where they are, and a loop
+// that draws has neither registers for them nor additions that make them.
+struct PhiloxRounds {
+    u32 keys[20];
+};
+
+// The same block. Products of 64 bits are one instruction each.
+__device__ __forceinline__ uint4 philox_block(const PhiloxRounds &rounds, u32 stream, u32 step, u64 block) {
+    uint4 c = make_uint4((u32)block, (u32)(block >> 32), step, stream);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        u64 a = (u64)0xD2511F53u * c.x, b = (u64)0xCD9E8D57u * c.z;
+        c = make_uint4((u32)(b >> 32) ^ c.y ^ rounds.keys[2 * round], (u32)b, (u32)(a >> 32) ^ c.w ^ rounds.keys[2 * round + 1], (u32)a);
+    }
+    return c;
+}
+
 // Number `i` of the eight of 16 bits that a block has for dropout, the lower half of each word first.
 __device__ __forceinline__ u32 philox_half(const uint4 &w, int i) {
     u32 words[4] = {w.x, w.y, w.z, w.w};

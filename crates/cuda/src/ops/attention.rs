@@ -25,7 +25,7 @@ use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{
     AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams, ElementwiseOps,
 };
-use kiln_core::philox::drop_below;
+use kiln_core::philox::{drop_below, rounds};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, attention as plain};
@@ -98,18 +98,18 @@ struct Call {
     factor: f32,
     unscale: f32,
     causal: u32,
-    seed: u64,
     stream: u32,
     below: u32,
+    rest: u32,
     kept: f32,
-    pad: u32,
+    rounds: [u32; 20],
 }
-const _: () = assert!(size_of::<Call>() == 280);
+const _: () = assert!(size_of::<Call>() == 352);
 
-/// 16 bits drop a weight if with 16 zeros behind them they are below this. At a probability of 1 the largest word drops none; the factor
-/// of what is kept is 0 then.
+/// 16 bits drop a weight if they are below either half of this. At a probability of 1 the largest number drops none; the factor of what is
+/// kept is 0 then.
 fn below(drop: f64) -> u32 {
-    u32::try_from(u64::from(drop_below(drop)) << 16).unwrap_or(u32::MAX)
+    drop_below(drop).min(0xffff) * 0x1_0001
 }
 
 impl Call {
@@ -149,11 +149,11 @@ impl Call {
             factor: (p.scale * std::f64::consts::LOG2_E) as f32,
             unscale: (1.0 / p.scale) as f32,
             causal: p.causal,
-            seed: p.seed,
             stream: p.stream,
             below: below(p.drop),
+            rest: below(p.drop) & 0x7fff_7fff,
             kept: p.kept() as f32,
-            pad: 0,
+            rounds: bytemuck::cast(rounds(p.seed)),
         })
     }
 

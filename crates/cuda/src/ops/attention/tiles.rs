@@ -205,7 +205,7 @@ pub(super) static DROPPED: Tiles = Tiles {
         ),
         grad(
             [64, 64],
-            [128, 16, 0],
+            [128, 32, 0],
             &dropped_bf16::ATTENTION_DROPPED_KEY_GRAD_64_BF16,
             &dropped_f16::ATTENTION_DROPPED_KEY_GRAD_64_F16,
         ),
