@@ -239,13 +239,7 @@ pub(crate) fn positions(size: [usize; 3], range: Range<usize>, mut f: impl FnMut
     }
 }
 
-/// Calls `f(tap, [d, h, w])` for the taps where `at` has an index in all three dimensions.
-#[inline(always)]
-pub(crate) fn taps(g: &Geometry, at: impl Fn(usize, usize) -> Option<usize>, f: impl FnMut(usize, [usize; 3])) {
-    taps_within(g, g.kernel.map(|k| 0..k), at, f);
-}
-
-/// As [`taps`], for the taps in `within` alone.
+/// Calls `f(tap, [d, h, w])` for the taps in `within` where `at` has an index in all three dimensions.
 #[inline(always)]
 pub(crate) fn taps_within(
     g: &Geometry,

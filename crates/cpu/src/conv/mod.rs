@@ -7,6 +7,7 @@
 //! planar          channel by channel, along planes of an image
 //! scatter         the data gradient, window by window
 //! depthwise       each channel by itself
+//! product         products of matrices: windows of one position each, or one that is the whole image
 //! halves          bf16 and f16: products of words, which packing gathers from the windows
 //! naive           the definition, which tests compare all of these with
 //! ```
@@ -24,6 +25,7 @@ pub(crate) mod pad_image;
 mod pad_line;
 pub(crate) mod plan;
 pub(crate) mod planar;
+pub(crate) mod product;
 pub(crate) mod scatter;
 mod segments;
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn geometry() -> impl Strategy<Value = Conv> {
     )
         .prop_map(|((rank, batch, groups, per_in, per_out, depthwise), dims, same)| {
             let (per_in, per_out, groups) = if depthwise {
-                (1, 1, groups * 8)
+                (1, 1, groups * 8 + 1 - per_in % 2)
             } else {
                 (per_in, per_out, groups)
             };

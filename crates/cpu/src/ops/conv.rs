@@ -1,7 +1,7 @@
 //! Convolution and its two gradients, by the algorithms that [`crate::conv::plan`] chooses.
 
 use crate::conv::plan::{Algorithm, choose};
-use crate::conv::{Geometry, Operands, depthwise, direct, halves, packed_columns, planar, scatter};
+use crate::conv::{Geometry, Operands, depthwise, direct, halves, packed_columns, planar, product, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::gemm::halves::{Half, HalfKernels};
 use crate::ops::norm::{batch_norm_grad_sums, channel_moments};
@@ -256,6 +256,7 @@ pub(crate) fn forward_by<A: Scalar>(
 ) -> Result<Outcome> {
     match algorithm {
         Algorithm::Depthwise => depthwise::forward(cpu, g, o, y)?,
+        Algorithm::Product => product::run(cpu, Pass::Forward, g, [o.x, o.w], o.epilogue, y)?,
         Algorithm::Planar => planar::forward(cpu, g, o, y)?,
         Algorithm::PackedColumns(n) => packed_columns::forward(cpu, g, n, o, y)?,
         Algorithm::Winograd(tiling) => return winograd::forward(cpu, &tiling, o, y).map(Outcome::from),
@@ -277,6 +278,7 @@ pub(crate) fn data_grad_by<A: Scalar>(
 ) -> Result<Outcome> {
     match algorithm {
         Algorithm::Depthwise => depthwise::data_grad(cpu, p, g, w, dx)?,
+        Algorithm::Product => product::run(cpu, Pass::DataGrad, p, [g, w], Epilogue::NONE, dx)?,
         Algorithm::Scatter => scatter::data_grad(cpu, p, g, w, dx)?,
         Algorithm::Winograd(tiling) => return winograd::data_grad(cpu, &tiling, g, w, dx).map(Outcome::from),
         Algorithm::Direct
@@ -299,6 +301,7 @@ pub(crate) fn weight_grad_by<A: Scalar>(
 ) -> Result<Outcome> {
     match algorithm {
         Algorithm::Depthwise => depthwise::weight_grad(cpu, p, g, x, dw)?,
+        Algorithm::Product => product::run(cpu, Pass::WeightGrad, p, [g, x], Epilogue::NONE, dw)?,
         Algorithm::WindowColumns => packed_columns::weight_grad(cpu, p, g, x, dw)?,
         Algorithm::Winograd(tiling) => return winograd::weight_grad(cpu, &tiling, g, x, dw).map(Outcome::from),
         Algorithm::Direct
