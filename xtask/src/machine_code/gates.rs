@@ -60,6 +60,10 @@ const FIGURES: &[(&str, Worse, Of)] = &[
     }),
     ("stall_per_hmma", Worse::Larger, |k| per(k.work().stall, k.work().hmma)),
     ("hmma_per_ldsm", Worse::Smaller, |k| per(k.work().hmma, k.work().ldsm)),
+    ("issued_per_wgmma", Worse::Larger, |k| {
+        per(k.work().issued, k.work().wgmma)
+    }),
+    ("stall_per_wgmma", Worse::Larger, |k| per(k.work().stall, k.work().wgmma)),
     ("mov", Worse::Larger, |k| Some(f64::from(k.work().mov))),
     ("barrier", Worse::Larger, |k| Some(f64::from(k.work().barrier))),
     ("branch", Worse::Larger, |k| Some(f64::from(k.work().branch))),
