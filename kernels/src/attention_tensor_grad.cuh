@@ -180,26 +180,26 @@ __device__ __forceinline__ void attend_key_grad(const AttentionCall &p, const T 
 #pragma unroll
                     for (int n = 0; n < 2; ++n) {
                         float4 two = shared_floats(pairs + 8 * n * 8);
+                        if (drops) {
 #pragma unroll
-                        for (int m = 0; m < MS; ++m) {
-                            if (drops) break;
+                            for (int e = 0; e < 2; ++e) {
+                                u32 keep = kept.of(sub - group + 8 * n + lane % 4 * 2 + e);
+                                float lse = e ? two.z : two.x, delta = e ? two.w : two.y;
 #pragma unroll
-                            for (int half = 0; half < 4; half += 2) {
-                                slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
-                                slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
+                                for (int m = 0; m < MS; ++m)
+#pragma unroll
+                                    for (int half = 0; half < 2; ++half) {
+                                        slope_dropped(s[m][n][2 * half + e], dp[m][n][2 * half + e], p.factor, lse, delta,
+                                                      keep >> (4 * m + 2 * half) & 1);
+                                    }
                             }
-                        }
-                        if (!drops) continue;
-#pragma unroll
-                        for (int e = 0; e < 2; ++e) {
-                            u32 keep = kept.of(sub - group + 8 * n + lane % 4 * 2 + e);
-                            float lse = e ? two.z : two.x, delta = e ? two.w : two.y;
+                        } else {
 #pragma unroll
                             for (int m = 0; m < MS; ++m)
 #pragma unroll
-                                for (int half = 0; half < 2; ++half) {
-                                    slope_dropped(s[m][n][2 * half + e], dp[m][n][2 * half + e], p.factor, lse, delta,
-                                                  keep >> (4 * m + 2 * half) & 1);
+                                for (int half = 0; half < 4; half += 2) {
+                                    slope(s[m][n][half], dp[m][n][half], p.factor, two.x, two.y);
+                                    slope(s[m][n][half + 1], dp[m][n][half + 1], p.factor, two.z, two.w);
                                 }
                         }
                     }
