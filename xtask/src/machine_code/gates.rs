@@ -63,7 +63,9 @@ const FIGURES: &[(&str, Worse, Of)] = &[
     ("issued_per_wgmma", Worse::Larger, |k| {
         per(k.work().issued, k.work().wgmma)
     }),
-    ("stall_per_wgmma", Worse::Larger, |k| per(k.work().stall, k.work().wgmma)),
+    ("stall_per_wgmma", Worse::Larger, |k| {
+        per(k.work().stall, k.work().wgmma)
+    }),
     ("mov", Worse::Larger, |k| Some(f64::from(k.work().mov))),
     ("barrier", Worse::Larger, |k| Some(f64::from(k.work().barrier))),
     ("branch", Worse::Larger, |k| Some(f64::from(k.work().branch))),

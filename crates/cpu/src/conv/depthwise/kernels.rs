@@ -120,7 +120,7 @@ unsafe fn sums_of<V: Vector, const N: usize, const WHOLE: bool>(
     let mut t = 0;
     macro_rules! blocks {
         ($($columns:literal),+) => {
-            $(while t + $columns <= s.columns {
+            $(while s.columns - t >= $columns {
                 let mut sums = [[V::zero(); N]; $columns];
                 for tap in s.taps {
                     for v in 0..N {
