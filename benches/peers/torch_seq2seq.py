@@ -27,7 +27,8 @@ from torch import nn
 from torch.nn import functional as F
 
 WIDTH, HEADS, LAYERS, HIDDEN, DROPOUT = 128, 4, 3, 512, 0.1
-MOST, RATE, SMOOTHING, MORE = 48, 0.3, 0.1, 16
+MOST, RATE, MORE = 48, 0.3, 16
+SMOOTHING = 0.1
 MASK32 = 0xFFFFFFFF
 
 
