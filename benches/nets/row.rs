@@ -21,7 +21,7 @@ const LARGE_LR: f64 = 1e-2;
 /// differences when larger steps have let these grow.
 const DETECTORS: (f64, f64) = (1e-5, 0.01);
 
-/// What StyleGAN2's learning rates are multiplied by: with larger ones two layouts of the same PyTorch network part by a third within
+/// The factor of StyleGAN2's learning rates: with larger ones two layouts of the same PyTorch network part by a third within
 /// twenty steps.
 const STYLEGAN2_SHARE: f64 = 1e-3;
 

@@ -45,7 +45,7 @@ OPTIMIZERS = {
 }
 """Momentum is 0.9; Adam has PyTorch's defaults, that of wgan-gp betas of 0.5 and 0.9, AdamW a decay of 0.01."""
 SHARES = {"stylegan2": 1e-3}
-"""What the learning rates of a network that brings its own optimizers are multiplied by, so that rounding differences do not grow."""
+"""Factors of the learning rates of networks that bring their own optimizers, so that rounding differences do not grow."""
 
 TYPES = {"F32": np.float32, "I32": np.int32, "I64": np.int64, "U8": np.uint8}
 

@@ -90,7 +90,7 @@ impl<A> DepthwiseKernels<A> {
 /// The first `n` elements at `p`; all of them if `WHOLE`.
 ///
 /// # Safety
-/// They are readable.
+/// These elements are readable.
 #[inline(always)]
 unsafe fn load<V: Vector, const WHOLE: bool>(p: *const V::Element, n: usize) -> V {
     // SAFETY: the caller's contract.
@@ -108,7 +108,7 @@ unsafe fn store<V: Vector, const WHOLE: bool>(v: V, p: *mut V::Element, n: usize
 /// [`Sums`] of all columns, for the channels of `N` vectors; of one vector's first `n` channels if not `WHOLE`.
 ///
 /// # Safety
-/// What is read and written lies in memory; the instructions of `V` are this machine's.
+/// The slices that `x`, `w` and `y` point into hold every element that is read or written; this machine has the instructions of `V`.
 #[inline(always)]
 unsafe fn sums_of<V: Vector, const N: usize, const WHOLE: bool>(
     s: &Sums<'_>,
@@ -147,7 +147,7 @@ unsafe fn sums_of<V: Vector, const N: usize, const WHOLE: bool>(
     blocks!(4, 2, 1);
 }
 
-/// [`Sums`]
+/// Computes [`Sums`] of all channels.
 ///
 /// # Safety
 /// As [`sums_of`].
@@ -215,7 +215,7 @@ unsafe fn products_of<'t, V: Vector, const K: usize, const N: usize, const WHOLE
     rest
 }
 
-/// [`Products`], of `K` taps at once and then of one.
+/// Computes [`Products`] of all channels: of `K` taps at once, of three while there are as many, then of one.
 ///
 /// # Safety
 /// As [`sums_of`].
