@@ -3,6 +3,7 @@
 //! The rows `[[counters]]` of kernels/gates.toml hold some small runs to what they asked last.
 
 use crate::emulated::{Trained, programs, trained};
+use crate::parallel::in_order;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::Outcome;
 use serde_json::Value;
@@ -246,22 +247,29 @@ impl Gates {
         }
         let Some(programs) = programs()? else { return Ok(false) };
         let mut well = true;
-        for row in &mut rows {
-            let now = figures(&count(&programs, &row.train).map_err(|e| format!("{}: {e}", row.id))?);
-            let mut line = format!("{:28}", row.id);
-            for (name, is) in &now {
-                let _ = write!(line, "  {name} {is}");
-                if let Some(was) = row.today.get(name).filter(|was| *was != is) {
-                    let _ = write!(line, " (was {was})");
-                    well &= is <= was;
+        let trains: Vec<String> = rows.iter().map(|row| row.train.clone()).collect();
+        in_order(
+            &trains,
+            |train| count(&programs, train),
+            |at, counted| -> Result<(), String> {
+                let row = &mut *rows[at];
+                let now = figures(&counted.map_err(|e| format!("{}: {e}", row.id))?);
+                let mut line = format!("{:28}", row.id);
+                for (name, is) in &now {
+                    let _ = write!(line, "  {name} {is}");
+                    if let Some(was) = row.today.get(name).filter(|was| *was != is) {
+                        let _ = write!(line, " (was {was})");
+                        well &= is <= was;
+                    }
+                    if let Some(goal) = row.goal.get(name).filter(|goal| is > goal) {
+                        let _ = write!(line, " (goal {goal})");
+                    }
                 }
-                if let Some(goal) = row.goal.get(name).filter(|goal| is > goal) {
-                    let _ = write!(line, " (goal {goal})");
-                }
-            }
-            println!("{line}");
-            row.today = now;
-        }
+                println!("{line}");
+                row.today = now;
+                Ok(())
+            },
+        )?;
         Ok(well)
     }
 }

@@ -4,6 +4,7 @@ use crate::toolkit::Toolkit;
 use crate::workspace::{cargo, passes, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The memory of the device that is emulated, that of an H100.
 const MEMORY: u64 = 80_000_000_000;
@@ -32,7 +33,9 @@ pub(crate) fn programs() -> Result<Option<PathBuf>, String> {
 
 /// Trains a few steps of a network on the emulated driver. With `execute` kernels are carried out and counted, else nothing is computed.
 pub(crate) fn trained(programs: &Path, train: &str, steps: u32, execute: bool) -> Result<Trained, String> {
-    let folder = std::env::temp_dir().join(format!("kiln-gates-{}", std::process::id()));
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let (process, run) = (std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    let folder = std::env::temp_dir().join(format!("kiln-gates-{process}-{run}"));
     std::fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
     let done = trained_in(programs, train, steps, execute, &folder);
     // A temporary folder that stays does no harm.

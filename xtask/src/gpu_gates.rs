@@ -11,6 +11,7 @@ use crate::counters;
 use crate::emulated::{forecast, programs, trained};
 use crate::machine_code::gates::Gates;
 use crate::machine_code::{self, figures};
+use crate::parallel::in_order;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, root};
 use serde_json::Value;
@@ -112,19 +113,24 @@ fn table_of_kernels(write: bool) -> Outcome {
     }
 }
 
-/// Counts the chosen steps; false if a count has grown. The steps have today's counts afterwards.
+/// Counts the chosen steps, several at once; false if a count has grown. The steps have today's counts afterwards.
 fn count_all(steps: &mut [Step], chosen: impl Fn(&Step) -> bool) -> Outcome {
     let Some(programs) = programs()? else { return Ok(false) };
+    let mut steps: Vec<&mut Step> = steps.iter_mut().filter(|step| chosen(step)).collect();
+    let trains: Vec<String> = steps.iter().map(|step| step.train.clone()).collect();
     let mut well = true;
-    for step in steps.iter_mut().filter(|step| chosen(step)) {
-        let counts = measure(&programs, &step.train).map_err(|e| format!("{}: {e}", step.id))?;
+    let count = |train: &String| measure(&programs, train);
+    in_order(&trains, count, |at, counts| -> Result<(), String> {
+        let step = &mut *steps[at];
+        let counts = counts.map_err(|e| format!("{}: {e}", step.id))?;
         println!("{}", row(step, &counts));
         for (name, was, is) in grown(&step.today, &counts) {
             println!("  {}: {name} grew from {was} to {is}", step.id);
             well = false;
         }
         step.today = counts;
-    }
+        Ok(())
+    })?;
     Ok(well)
 }
 

@@ -17,6 +17,7 @@ mod machine_code;
 mod names;
 mod new_op;
 mod package;
+mod parallel;
 mod sanitize;
 mod test;
 mod tidy;

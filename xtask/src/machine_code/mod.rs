@@ -8,6 +8,7 @@ pub(crate) mod figures;
 pub(crate) mod gates;
 mod table;
 
+use crate::parallel::in_order;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, root};
 use kiln_machine_code::{Disassembler, Error, Kernel, fingerprint, kernels, ptxas};
@@ -15,8 +16,6 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The version of the JSON: it grows when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
@@ -113,22 +112,13 @@ pub(crate) fn read(tool: &Disassembler, archs: &[u32]) -> Result<Vec<(String, Ke
         .flat_map(|stem| archs.iter().map(move |arch| (stem.as_str(), *arch)))
         .filter(|(stem, arch)| own_arch(stem).is_none_or(|own| own == *arch))
         .collect();
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some((stem, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = image(&folder, stem, *arch, tool).map_err(|e| format!("{stem}: {e}"));
-                    done.lock().unwrap_or_else(|e| e.into_inner()).push((*stem, found));
-                }
-            });
-        }
-    });
     let mut all = Vec::new();
-    for (stem, found) in done.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        all.extend(found?.into_iter().map(|kernel| (stem.to_string(), kernel)));
-    }
+    let disassemble =
+        |(stem, arch): &(&str, u32)| image(&folder, stem, *arch, tool).map_err(|e| format!("{stem}: {e}"));
+    in_order(&jobs, disassemble, |at, found| -> Result<(), String> {
+        all.extend(found?.into_iter().map(|kernel| (jobs[at].0.to_string(), kernel)));
+        Ok(())
+    })?;
     all.sort_by(|(_, a), (_, b)| (&a.name, a.arch).cmp(&(&b.name, b.arch)));
     Ok(all)
 }
