@@ -2,29 +2,39 @@
 
 use super::program::{Ran, kiln};
 use std::path::Path;
+use std::process::Command;
 
-/// Runs the program with an emulated GPU of so many MiB.
-fn run(dir: &Path, mib: u64, args: &[&str]) -> Ran {
+/// The program with an emulated GPU of so many KiB.
+fn with_memory(dir: &Path, kib: u64, args: &[&str]) -> Command {
     let emulator = kiln_device::emulator::beside().expect("cargo builds the emulator beside its tests");
     let mut command = kiln(dir, args);
     command
         .env("KILN_CUDA_DRIVER", emulator)
-        .env("KILN_EMULATOR_MEMORY", (mib << 20).to_string());
-    Ran::of(command.output().unwrap())
+        .env("KILN_EMULATOR_MEMORY", (kib << 10).to_string());
+    command
 }
 
-fn succeeds(dir: &Path, mib: u64, args: &[&str]) -> Ran {
-    let ran = run(dir, mib, args);
+fn run(dir: &Path, kib: u64, args: &[&str]) -> Ran {
+    Ran::of(with_memory(dir, kib, args).output().unwrap())
+}
+
+fn succeeds(dir: &Path, kib: u64, args: &[&str]) -> Ran {
+    let ran = run(dir, kib, args);
     assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.stdout, ran.stderr);
     ran
 }
 
+/// The kernels are not carried out here: what takes memory is the same.
 #[test]
 fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     let dir = tempfile::tempdir().unwrap();
-    const MIB: u64 = 12;
+    let run = |args: &[&str]| {
+        let mut command = with_memory(dir.path(), 12 << 10, args);
+        Ran::of(command.env("KILN_EMULATOR_EXECUTE", "0").output().unwrap())
+    };
     let model = ["lenet", "--synthetic", "600", "--device", "cuda"];
-    let found = succeeds(dir.path(), MIB, &[&["find-batch"][..], &model, &["--json"]].concat());
+    let found = run(&[&["find-batch"][..], &model, &["--json"]].concat());
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
     let found = &found.json()[0];
     assert_eq!(found["limit"], "memory", "{found}");
     let largest = found["largest"].as_u64().unwrap();
@@ -41,7 +51,7 @@ fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     let train = |batch: u64| {
         let batch = batch.to_string();
         let more = ["--batch", &batch, "--max-steps", "3", "--out", &batch];
-        run(dir.path(), MIB, &[&["train"][..], &model, &more].concat())
+        run(&[&["train"][..], &model, &more].concat())
     };
     let (fits, does_not) = (train(largest), train(2 * largest));
     // The validation has batches of its own, which may be larger.
@@ -56,15 +66,15 @@ fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     );
 }
 
-/// The steps of batches of 16 fit, and the batches of 100 of the validation do not: the run ends with a checkpoint of the last step, and
+/// The steps of batches of 4 fit, and the batch of 20 of the validation does not: the run ends with a checkpoint of the last step, and
 /// goes on with more memory or with smaller batches of the validation to the bits of a run that never stopped.
 #[test]
 fn memory_of_a_gpu_that_runs_out_ends_the_run_and_it_goes_on_with_more() {
     let dir = tempfile::tempdir().unwrap();
     let path = |out: &str| dir.path().join(out);
-    let train = |out, mib, more: &[&str]| {
-        let data = ["--synthetic", "500", "--batch", "16", "--data-on-device", "off"];
-        let steps = ["--epochs", "2", "--max-steps", "34", "--checkpoint-steps", "10"];
+    let train = |out, kib, more: &[&str]| {
+        let data = ["--synthetic", "100", "--batch", "4", "--data-on-device", "off"];
+        let steps = ["--epochs", "2", "--max-steps", "27", "--checkpoint-steps", "10"];
         let args = [
             &["train", "lenet", "--device", "cuda", "--out", out][..],
             &data,
@@ -72,38 +82,42 @@ fn memory_of_a_gpu_that_runs_out_ends_the_run_and_it_goes_on_with_more() {
             more,
         ]
         .concat();
-        run(dir.path(), mib, &args)
+        run(dir.path(), kib, &args)
     };
     // With the least memory that the first steps fit.
-    let (mib, ran) = (3..64)
-        .find_map(|mib| {
+    let (kib, ran) = (1024..16384)
+        .step_by(64)
+        .find_map(|kib| {
             let _ = std::fs::remove_dir_all(path("stopped"));
-            let ran = train("stopped", mib, &[]);
-            (!ran.stderr.contains("error: step ")).then_some((mib, ran))
+            let ran = train("stopped", kib, &[]);
+            ran.stderr.contains("error: validation ").then_some((kib, ran))
         })
         .unwrap();
     ran.fails(
         1,
         &[
-            "error: validation after step 32 (epoch 1): ",
+            "error: validation after step 25 (epoch 1): ",
             "cuda:0: out of memory",
             "bytes requested",
             "bytes free",
             "kiln train --resume stopped and a smaller --valid-batch",
         ],
     );
-    assert!(path("stopped").join("checkpoint-000000032.json").exists());
-    run(dir.path(), mib, &["train", "--resume", "stopped"]).fails(1, &["error: validation after step 32 "]);
+    assert!(path("stopped").join("checkpoint-000000025.json").exists());
+    run(dir.path(), kib, &["train", "--resume", "stopped"]).fails(1, &["error: validation after step 25 "]);
     std::fs::create_dir(path("same")).unwrap();
     for entry in std::fs::read_dir(path("stopped")).unwrap() {
         let from = entry.unwrap().path();
         std::fs::copy(&from, path("same").join(from.file_name().unwrap())).unwrap();
     }
-    assert_eq!(train("calm", 256, &[]).code, Some(0));
+    assert_eq!(train("calm", 256 << 10, &[]).code, Some(0));
     let weights = |out: &str| std::fs::read(path(out).join("last.safetensors")).unwrap();
     // Recorded steps take memory beside that of the first validation.
-    for (out, mib, more) in [("stopped", 256, &[][..]), ("same", mib + 2, &["--valid-batch", "16"])] {
-        succeeds(dir.path(), mib, &[&["train", "--resume", out][..], more].concat());
-        assert!(weights(out) == weights("calm"), "{mib} MiB, {more:?}");
+    for (out, kib, more) in [
+        ("stopped", 256 << 10, &[][..]),
+        ("same", kib + 2048, &["--valid-batch", "4"]),
+    ] {
+        succeeds(dir.path(), kib, &[&["train", "--resume", out][..], more].concat());
+        assert!(weights(out) == weights("calm"), "{kib} KiB, {more:?}");
     }
 }
