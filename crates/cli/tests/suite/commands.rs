@@ -1,4 +1,4 @@
-//! Tests of `kiln eval`, `predict`, `summary` and `devices`.
+//! Tests of `kiln eval`, `predict` and `summary`, and of output that is lost.
 
 use crate::common::{Ran, kiln, run, succeeds};
 use std::path::Path;
@@ -171,23 +171,6 @@ fn every_model_has_a_summary() {
     unknown.fails(2, &["mnist-cnn, lenet, resnet18, vgg11, gpt-mini"]);
 }
 
-#[test]
-fn devices_are_listed() {
-    let dir = tempfile::tempdir().unwrap();
-    let lines = succeeds(dir.path(), &["devices", "--json"]).json();
-    let devices = lines[0]["devices"].as_array().unwrap();
-    assert_eq!(
-        (&devices[0]["name"], &devices[0]["usable"]),
-        (&"cpu".into(), &true.into())
-    );
-    let [set, bf16] = ["instruction_set", "bf16"].map(|key| devices[0][key].as_str().unwrap());
-    let text = succeeds(dir.path(), &["devices"]).stdout;
-    assert!(
-        text.contains("thread") && text.contains(set) && text.contains(bf16),
-        "{text}"
-    );
-}
-
 /// An output to `/dev/full`, which refuses every byte as a full disk does.
 #[cfg(target_os = "linux")]
 fn full() -> Stdio {
@@ -225,33 +208,4 @@ fn a_reader_that_went_away_is_no_error() {
     let output = kiln(dir.path(), &["devices"]).stdout(writer).output().unwrap();
     let ran = Ran::of(output);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-}
-
-#[test]
-fn a_doctor_examines_the_machine() {
-    let dir = tempfile::tempdir().unwrap();
-    let told = succeeds(dir.path(), &["doctor"]).stdout;
-    let parts = [
-        "kiln",
-        "cpu",
-        "folder    ok",
-        "net",
-        "are those of the processor",
-        "readings  ",
-    ];
-    for part in parts {
-        assert!(told.contains(part), "no `{part}` in: {told}");
-    }
-    #[cfg(target_os = "linux")]
-    assert!(told.contains("readings  ok     processor, memory"), "{told}");
-    let json = succeeds(dir.path(), &["doctor", "--json"]).json().remove(0);
-    let findings = json["findings"].as_array().unwrap();
-    for finding in findings {
-        assert_eq!(finding["state"] == "ok", finding["advice"].is_null(), "{finding}");
-    }
-    assert!(
-        findings
-            .iter()
-            .any(|f| ["CUDA", "driver"].iter().any(|part| f["part"] == *part))
-    );
 }

@@ -7,6 +7,7 @@ mod commands;
 mod common;
 mod compare;
 mod datasets;
+mod devices;
 mod faults;
 mod find_batch;
 mod live;

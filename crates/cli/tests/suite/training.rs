@@ -1,6 +1,6 @@
 //! Tests of `kiln train`: its files, its output and its errors.
 
-use crate::common::{NO_DRIVER, names, run, succeeds};
+use crate::common::{names, run, succeeds};
 
 const RUN: [&str; 6] = [
     "best.safetensors",
@@ -253,23 +253,6 @@ fn wrong_command_lines_say_what_would_be_right() {
         (&["evaluate"], &["eval"]),
     ] {
         run(dir.path(), args).fails(2, parts);
-    }
-    let reason = match cfg!(feature = "cuda") {
-        true => NO_DRIVER,
-        false => "this build of kiln has no CUDA",
-    };
-    let cuda = ["train", "lenet", "--synthetic", "8", "--device", "cuda"];
-    run(dir.path(), &[&cuda[..], &["--out", "run"]].concat()).fails(1, &[reason, "--device cpu"]);
-    run(dir.path(), &cuda).fails(1, &[reason]);
-    if cfg!(not(feature = "cuda")) {
-        // The command must be the one in the README, word for word.
-        let readme = include_str!("../../../../README.md").lines();
-        let install = readme
-            .filter(|l| l.starts_with("cargo install "))
-            .map(|l| l.split('#').next());
-        let install: Vec<&str> = install.flatten().map(str::trim).collect();
-        assert_eq!(install.len(), 1, "{install:?}");
-        run(dir.path(), &cuda).fails(1, &["--features cuda", install[0]]);
     }
     assert_eq!(names(dir.path()), [""; 0], "a run that cannot start leaves nothing");
     let help = succeeds(dir.path(), &["train", "--help"]);
