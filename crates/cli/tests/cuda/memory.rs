@@ -84,7 +84,7 @@ fn memory_of_a_gpu_that_runs_out_ends_the_run_and_it_goes_on_with_more() {
         .concat();
         run(dir.path(), kib, &args)
     };
-    // With the least memory that the first steps fit.
+    // With the least memory that the steps fit and the validation does not.
     let (kib, ran) = (1024..16384)
         .step_by(64)
         .find_map(|kib| {
