@@ -73,8 +73,9 @@ pub(crate) fn all(
         .collect())
 }
 
-/// What images hold: machine code for these architectures (`80`, `90`, …), none if that is left out, and PTX of the lowest, which later
-/// cards compile for themselves.
+/// What images hold: PTX of one architecture, which later cards compile for themselves, and the machine code that ptxas makes of the same
+/// PTX for these architectures (`80`, `90`, …), if any. So every card runs one program, the one that the emulated driver runs, and nvcc
+/// compiles a source once.
 #[derive(Debug, PartialEq)]
 struct Architectures {
     code: Vec<String>,
@@ -82,7 +83,7 @@ struct Architectures {
 }
 
 impl Architectures {
-    /// Those of a list, the first of which has PTX, or of `ptx`: that alone.
+    /// Those of a list, with PTX of the lowest; or of `ptx`: that alone.
     fn read(archs: &str) -> Result<Self, String> {
         let named: Vec<&str> = archs.split(',').map(str::trim).filter(|a| !a.is_empty()).collect();
         let valid = |a: &&str| a.len() >= 2 && a.starts_with(|c: char| c.is_ascii_digit());
@@ -96,15 +97,15 @@ impl Architectures {
             ));
         }
         let code: Vec<String> = named.iter().map(|a| a.to_string()).collect();
-        Ok(Self {
-            ptx: code[0].clone(),
-            code,
-        })
+        let number = |a: &&str| a.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().ok();
+        let lowest = named.iter().min_by_key(|a| number(a)).unwrap_or(&named[0]);
+        let ptx = lowest.to_string();
+        Ok(Self { code, ptx })
     }
 
-    /// The flags for a source. One whose name ends in `_sm90a`, or in another architecture with a letter, uses instructions which that one
+    /// The flag for a source. One whose name ends in `_sm90a`, or in another architecture with a letter, uses instructions which that one
     /// alone has: its image is for it alone.
-    fn flags(&self, source: &str) -> Vec<String> {
+    fn flag(&self, source: &str) -> String {
         let own = source.rsplit_once("_sm").map(|(_, arch)| arch);
         let is_arch = |a: &&str| {
             a.strip_suffix('a')
@@ -116,9 +117,8 @@ impl Architectures {
             Some(arch) => (std::slice::from_ref(arch), arch),
             None => (&self.code[..], &self.ptx),
         };
-        let code = code.iter().map(|a| format!("-gencode=arch=compute_{a},code=sm_{a}"));
-        code.chain([format!("-gencode=arch=compute_{ptx},code=compute_{ptx}")])
-            .collect()
+        let code: String = code.iter().map(|a| format!("sm_{a},")).collect();
+        format!("-gencode=arch=compute_{ptx},code=[{code}compute_{ptx}]")
     }
 }
 
@@ -177,7 +177,7 @@ impl Build<'_> {
         if self.strict {
             flags.extend(["-Werror", "all-warnings", "-Xptxas", "-warn-spills"].map(String::from));
         }
-        flags.extend(self.archs.flags(&stem(source)));
+        flags.push(self.archs.flag(&stem(source)));
         flags.push(
             if self.packed {
                 "--compress-mode=size"
@@ -317,19 +317,16 @@ mod tests {
 
     #[test]
     fn images_are_for_the_architectures_that_are_named_or_for_that_of_their_source() {
-        let flags = |archs: &str, source: &str| Architectures::read(archs).map(|a| a.flags(source).join(" "));
-        let code = |a: &str| format!("-gencode=arch=compute_{a},code=sm_{a}");
-        let ptx = |a: &str| format!("-gencode=arch=compute_{a},code=compute_{a}");
-        let both = format!("{} {} {}", code("80"), code("90"), ptx("80"));
-        assert_eq!(flags("80, 90", "softmax"), Ok(both));
-        assert_eq!(flags("ptx", "softmax"), Ok(ptx("80")));
-        assert_eq!(
-            flags("80", "matmul_sm90a"),
-            Ok(format!("{} {}", code("90a"), ptx("90a")))
-        );
-        assert_eq!(flags("ptx", "matmul_sm90a"), Ok(ptx("90a")));
-        assert_eq!(flags("86", "matmul_small"), Ok(format!("{} {}", code("86"), ptx("86"))));
-        assert!(flags("", "softmax").is_err() && flags("80,x", "softmax").is_err());
+        let flag = |archs: &str, source: &str| Architectures::read(archs).map(|a| a.flag(source));
+        let of = |code: &str| Ok(format!("-gencode=arch={code}"));
+        let both = |code: &str| of(&format!("compute_80,code=[{code},compute_80]"));
+        assert_eq!(flag("80, 90", "softmax"), both("sm_80,sm_90"));
+        assert_eq!(flag("100,80", "softmax"), both("sm_100,sm_80"));
+        assert_eq!(flag("ptx", "softmax"), of("compute_80,code=[compute_80]"));
+        assert_eq!(flag("80", "matmul_sm90a"), of("compute_90a,code=[sm_90a,compute_90a]"));
+        assert_eq!(flag("ptx", "matmul_sm90a"), of("compute_90a,code=[compute_90a]"));
+        assert_eq!(flag("86", "matmul_small"), of("compute_86,code=[sm_86,compute_86]"));
+        assert!(flag("", "softmax").is_err() && flag("80,x", "softmax").is_err());
     }
 
     #[test]

@@ -44,12 +44,15 @@ pub(crate) fn read(image: &[u8]) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// The text of the first PTX: from its version to the zero that ends it.
+/// The text of the first PTX: from its version to the zero that ends it. Machine code with line information has the PTX that it was made
+/// of with a zero after each line: that is not read.
 fn ptx(image: &[u8]) -> Option<&str> {
-    let start = image.windows(9).position(|w| w == b".version ")?;
-    let text = &image[start..];
-    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    std::str::from_utf8(&text[..end]).ok()
+    const VERSION: &[u8] = b".version ";
+    let starts = image.windows(VERSION.len()).enumerate().filter(|(_, w)| *w == VERSION);
+    let texts = starts.filter_map(|(start, _)| image[start..].split(|&b| b == 0).next());
+    texts
+        .filter(|text| text.contains(&b'\n'))
+        .find_map(|text| std::str::from_utf8(text).ok())
 }
 
 /// Bytes of `.param .align 8 .b8 name[32]` or `.param .u64 name`.
@@ -61,5 +64,25 @@ fn size(param: &str) -> Option<u32> {
     match param.split_once('[') {
         Some((_, count)) => Some(one * count.trim_end().trim_end_matches(']').parse::<u32>().ok()?),
         None => Some(one),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn kernels_are_read_from_the_ptx_and_not_from_the_copy_of_it_in_machine_code() {
+        let text =
+            ".version 9.0\n.target sm_80\n.visible .entry f(\n.param .u64 a,\n.param .u32 b\n)\n.maxntid 256\n{\n}\n\0";
+        let copied = text.replace('\n', "\0");
+        let image = [b"\x7fELF", copied.as_bytes(), b"\xff\0", text.as_bytes()].concat();
+        let entries = read(&image).unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(
+            (&*entries[0].name, &*entries[0].params, entries[0].max_threads),
+            ("f", &[8, 4][..], Some(256))
+        );
+        assert!(read(copied.as_bytes()).is_err());
     }
 }
