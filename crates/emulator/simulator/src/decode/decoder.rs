@@ -151,6 +151,7 @@ pub(super) fn frame(start: u32) -> Frame {
     Frame {
         start,
         registers: 0,
+        undefined: Vec::new(),
         local: 0,
     }
 }

@@ -9,6 +9,7 @@ use super::decoder::{Decoder, Result, blank, formals, nothing};
 use super::guesses::Guesses;
 use super::origin::Origins;
 use super::source::layout;
+use super::undefined::Uses;
 use crate::LoadError;
 use crate::exec::{self, Plan, Ty};
 use crate::limits::MOST_REGISTERS;
@@ -77,6 +78,7 @@ pub(super) struct Body<'d, 'p, 'a> {
     pub(super) line: u32,
     guard: (Slot, u32),
     pub(super) guesses: Guesses,
+    uses: Uses,
     /// Instructions that must follow the one in progress.
     pub(super) after: Vec<Inst>,
     /// In an observed kernel: the names of accumulators of `wgmma`, and of registers that they are moved to.
@@ -140,6 +142,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         line: 0,
         guard: (Slot::NONE, 0),
         guesses: Guesses::default(),
+        uses: Uses::default(),
         after: Vec::new(),
         results: HashSet::new(),
     };
@@ -174,8 +177,11 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         }
         self.bound(u64::from(self.registers))?;
         self.guesses.mark(&mut self.d.code.insts);
+        let start = self.d.code.functions[number].start as usize;
+        let undefined = self.uses.lines(&self.d.code, start);
         let frame = &mut self.d.code.functions[number];
         frame.registers = self.registers;
+        frame.undefined = undefined;
         // More local memory than a thread can have is refused when the function is launched or called.
         frame.local = self.local.checked_next_multiple_of(16).unwrap_or(u32::MAX - 15);
         Ok(())
@@ -246,6 +252,9 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                 let mut guesses = std::mem::take(&mut self.guesses);
                 guesses.note(instruction, |name| self.find_register(name).map(|(slot, _)| slot));
                 self.guesses = guesses;
+                let mut uses = std::mem::take(&mut self.uses);
+                uses.note(self.pc(), instruction, |name| self.find_register(name));
+                self.uses = uses;
                 self.look_at_results(instruction);
                 self.instruction(instruction)?;
                 for inst in std::mem::take(&mut self.after) {

@@ -12,6 +12,7 @@ mod operand;
 mod origin;
 mod source;
 mod tensor;
+mod undefined;
 mod warpgroup;
 mod warpwide;
 

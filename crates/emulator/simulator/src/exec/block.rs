@@ -115,7 +115,6 @@ impl Block {
             self.shared.resize(lines, Line([0; 64]));
         }
         let frame = &env.code.functions[0];
-        let registers = (frame.registers as usize).div_ceil(64).max(1);
         for (index, warp) in self.warps[..self.count].iter_mut().enumerate() {
             let first = index as u32 * 32;
             let here = (self.threads - first).min(32);
@@ -127,10 +126,7 @@ impl Block {
                 warp.tid[2][lane as usize] = t / x / y;
             }
             warp.frames.truncate(1);
-            let root = &mut warp.frames[0];
-            root.registers.clear();
-            root.registers.resize(registers, Line([0; 64]));
-            root.function = 0;
+            warp.frames[0].function = 0;
             warp.reserve_local(u64::from(frame.local));
             // SAFETY: only the lifetime changes; the environment outlives every use of the warp, because each launch
             // sets it again before it runs one.
@@ -171,6 +167,7 @@ impl Block {
             for frame in &mut warp.frames {
                 frame.mask = 0;
             }
+            warp.frames[0].start(&env.code.functions[0]);
             warp.frames[0].mask = warp.lanes;
             warp.carry = 0;
             warp.copies.clear();

@@ -5,7 +5,7 @@
 
 use crate::FaultKind;
 use crate::limits::MOST_LOCAL;
-use crate::machine::{FrameState, Group, Inst, Kind, Line, Slot, State, Warp, lanes};
+use crate::machine::{FrameState, Group, Inst, Kind, Slot, State, Warp, lanes};
 
 /// The reason why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,9 +353,8 @@ impl Warp {
             self.frames.push(FrameState::default());
         }
         let frame = &mut self.frames[index];
-        let lines = (callee.registers as usize).div_ceil(64).max(1);
-        if frame.registers.len() < lines {
-            frame.registers.resize(lines, Line([0; 64]));
+        if frame.mask == 0 {
+            frame.start(callee);
         }
         frame.function = site.function;
         frame.parent = self.group.frame;

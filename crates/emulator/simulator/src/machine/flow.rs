@@ -36,6 +36,8 @@ pub(crate) struct Frame {
     pub(crate) start: u32,
     /// Bytes of registers.
     pub(crate) registers: u32,
+    /// The lines of registers that are zero when the function starts, because it may read them before it writes them.
+    pub(crate) undefined: Vec<u32>,
     /// Bytes of local memory for each lane, parameters included.
     pub(crate) local: u32,
 }
@@ -80,6 +82,7 @@ pub(crate) enum State {
 /// One activation of a function.
 #[derive(Debug, Default)]
 pub(crate) struct FrameState {
+    /// At least as many as the function has; a frame that is used again keeps those of the function before.
     pub(crate) registers: Vec<Line>,
     pub(crate) function: u32,
     pub(crate) parent: u32,
@@ -91,4 +94,17 @@ pub(crate) struct FrameState {
     pub(crate) local: u32,
     /// The lanes inside; a frame without lanes is free.
     pub(crate) mask: u32,
+}
+
+impl FrameState {
+    /// Makes the registers those of a function that starts.
+    pub(crate) fn start(&mut self, function: &Frame) {
+        let lines = (function.registers as usize).div_ceil(64).max(1);
+        if self.registers.len() < lines {
+            self.registers.resize(lines, Line([0; 64]));
+        }
+        for &line in &function.undefined {
+            self.registers[line as usize] = Line([0; 64]);
+        }
+    }
 }

@@ -189,3 +189,42 @@ fn labels_belong_to_their_braces() {
     // Later rounds pass both loops once.
     assert_eq!(outcome::<u32>(shape(1, 1), 1, "", &body), [3000 + 9 + 4]);
 }
+
+#[test]
+fn a_register_that_is_read_before_it_is_written_is_zero_in_every_block_of_every_launch() {
+    // Skipped by a branch, under a guard, in a loop before the write that follows, half of a pair, and a predicate.
+    let reads = "
+        setp.eq.u32 %p1, %r2, 0;
+        @%p1 bra SKIP;
+        mov.u32 %r20, 7;
+        SKIP:
+        @%p1 mov.u32 %r21, 5;
+        mov.u32 %r9, 0;
+        mov.u32 %r10, 0;
+        LOOP:
+        add.u32 %r9, %r9, %r22;
+        mov.u32 %r22, 10;
+        add.u32 %r10, %r10, 1;
+        setp.lt.u32 %p2, %r10, 3;
+        @%p2 bra LOOP;
+        selp.b32 %r11, 1000, 0, %p3;
+        mov.b64 {%r12, %r13}, %rd20;
+        add.u32 %r9, %r9, %r20;
+        add.u32 %r9, %r9, %r21;
+        add.u32 %r9, %r9, %r11;
+        add.u32 %r9, %r9, %r13;
+    ";
+    // What the next block and the next launch must not see.
+    let leaves = "
+        mov.u32 %r20, 100;
+        mov.u32 %r21, 100;
+        mov.u32 %r22, 100;
+        setp.eq.u32 %p3, %r2, %r2;
+        mov.u64 %rd20, -1;
+    ";
+    let body = format!("{MINE}{reads}{OUT}{leaves}");
+    let wanted: Vec<u32> = (0..200).map(|k| if k % 40 == 0 { 25 } else { 27 }).collect();
+    for _ in 0..3 {
+        assert_eq!(outcome::<u32>(shape(5, 40), 200, "", &body), wanted);
+    }
+}
