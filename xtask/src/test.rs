@@ -104,9 +104,10 @@ const CHECKED: [&str; 10] = [
 const WITHOUT_CUDA: [&str; 6] = ["--no-fail-fast", "--workspace", "--test", "suite", "--", "devices::"];
 
 /// The packages with properties, whose cases a seed draws.
-const PROPERTIES: [&str; 6] = [
+const PROPERTIES: [&str; 7] = [
     "kiln-cpu",
     "kiln-data",
+    "kiln-nn",
     "kiln-npy",
     "kiln-testkit",
     "kiln-tokenizer",

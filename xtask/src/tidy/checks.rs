@@ -43,7 +43,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// Backends without a call of testkit's `suites!` in their own tests or in those of testkit. Generic ones, which wrap another
+/// Backends without a call of testkit's `suites!` in their own tests or in those of kiln-nn. Generic ones, which wrap another
 /// backend, need none.
 fn untested(workspace: &Workspace) -> Vec<Finding> {
     let backends = workspace.sources.iter().filter(|s| s.path.contains("/src/"));
@@ -51,8 +51,7 @@ fn untested(workspace: &Workspace) -> Vec<Finding> {
     let runs = |name: &str| {
         workspace.sources.iter().any(|s| {
             let own = s.path.starts_with(&format!("crates/{name}/tests/"));
-            let named =
-                s.path.starts_with("crates/testkit/tests/") && s.code.contains(&format!("suites!(kiln_{name}::"));
+            let named = s.path.starts_with("crates/nn/tests/") && s.code.contains(&format!("suites!(kiln_{name}::"));
             own && s.code.contains("kiln_testkit::suites!(") || named
         })
     };
@@ -139,11 +138,11 @@ mod tests {
         assert_eq!(of(&[("crates/rocm/tests/a.rs", "fn a() {}\n")]), 1);
         assert_eq!(of(&[("crates/rocm/tests/a.rs", "kiln_testkit::suites!(r());\n")]), 0);
         assert_eq!(
-            of(&[("crates/testkit/tests/r.rs", "kiln_testkit::suites!(kiln_cpu::c());\n")]),
+            of(&[("crates/nn/tests/r.rs", "kiln_testkit::suites!(kiln_cpu::c());\n")]),
             1
         );
         assert_eq!(
-            of(&[("crates/testkit/tests/r.rs", "kiln_testkit::suites!(kiln_rocm::r());\n")]),
+            of(&[("crates/nn/tests/r.rs", "kiln_testkit::suites!(kiln_rocm::r());\n")]),
             0
         );
     }

@@ -10,10 +10,12 @@ trait Stored: Float {
     const SIZE: usize;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, out: &mut Vec<u8>);
+    /// The index of the first that is not finite.
+    fn first_not_finite(bytes: &[u8]) -> Option<usize>;
 }
 
 macro_rules! stored {
-    ($($t:ty),*) => {$(
+    ($($t:ty: $bits:ty),*) => {$(
         impl Stored for $t {
             const SIZE: usize = size_of::<$t>();
             #[inline]
@@ -26,10 +28,15 @@ macro_rules! stored {
             fn write(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_ne_bytes());
             }
+            fn first_not_finite(bytes: &[u8]) -> Option<usize> {
+                const EXPONENT: $bits = <$t>::INFINITY.to_bits();
+                let all = bytes.as_chunks::<{ size_of::<$t>() }>().0;
+                all.iter().position(|one| <$bits>::from_le_bytes(*one) & EXPONENT == EXPONENT)
+            }
         }
     )*};
 }
-stored!(f32, f64, bf16, f16);
+stored!(f32: u32, f64: u64, bf16: u16, f16: u16);
 
 /// The first value that is not finite after conversion: its index among those converted, and its value in the file.
 pub(super) type NotFinite = Option<(usize, f64)>;
@@ -54,6 +61,12 @@ fn rounded<S: Stored>(to: DType, bytes: &[u8], out: &mut Vec<u8>) -> NotFinite {
 }
 
 fn each<S: Stored, T: Stored>(bytes: &[u8], out: &mut Vec<u8>) -> NotFinite {
+    if S::DTYPE == T::DTYPE && cfg!(target_endian = "little") {
+        let whole = &bytes[..bytes.len() / S::SIZE * S::SIZE];
+        out.extend_from_slice(whole);
+        let first = S::first_not_finite(whole)?;
+        return Some((first, S::read(&whole[first * S::SIZE..][..S::SIZE]).f64()));
+    }
     let mut first = None;
     for (i, element) in bytes.chunks_exact(S::SIZE).enumerate() {
         let stored = S::read(element).f64();
@@ -95,5 +108,19 @@ mod tests {
         assert_eq!(first(DType::F32), Some((2, 1e300)));
         assert!(first(DType::F64).is_some_and(|(i, v)| i == 3 && v.is_nan()));
         assert_eq!(floats(Dtype::F64, DType::F16, &bytes[..8], &mut Vec::new()), None);
+    }
+
+    #[test]
+    fn values_of_the_same_type_are_copied() {
+        let halves = [f16::from_f64(-1.5), f16::MAX, f16::NEG_INFINITY, f16::NAN];
+        let bytes: Vec<u8> = halves.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let mut out = Vec::new();
+        assert_eq!(
+            floats(Dtype::F16, DType::F16, &bytes, &mut out),
+            Some((2, f64::NEG_INFINITY))
+        );
+        let kept: Vec<u8> = halves.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        assert_eq!(out, kept);
+        assert_eq!(floats(Dtype::F16, DType::F16, &bytes[..4], &mut Vec::new()), None);
     }
 }
