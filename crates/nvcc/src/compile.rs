@@ -73,9 +73,9 @@ pub(crate) fn all(
         .collect())
 }
 
-/// What images hold: PTX of one architecture, which later cards compile for themselves, and the machine code that ptxas makes of the same
-/// PTX for these architectures (`80`, `90`, …), if any. So every card runs one program, the one that the emulated driver runs, and nvcc
-/// compiles a source once.
+/// The contents of images: PTX of one architecture, which later cards compile for themselves, and the machine code that ptxas makes of
+/// the same PTX for these architectures (`80`, `90`, …), if any. So every card runs one program, the one that the emulated driver runs,
+/// and nvcc compiles a source once.
 #[derive(Debug, PartialEq)]
 struct Architectures {
     code: Vec<String>,
