@@ -9,7 +9,8 @@
 // and an unrolled index is a constant, which may be zero.
 #![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
 
-use crate::simd::vector::Vector;
+use crate::simd::vector::{Vector, opaque};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// The distance, in steps of k, at which rows of B are prefetched: a panel streams from the L2 cache, whose latency
 /// the twelve cycles of a step do not cover.
@@ -17,6 +18,20 @@ const PREFETCH_STEPS: usize = 16;
 
 /// The number of rows of the largest tile of any instruction set.
 pub(crate) const MAX_ROWS: usize = 12;
+
+/// The largest number of rows whose pointers stay in general registers, of which there are sixteen, beside the loop's own.
+const ROWS_IN_REGISTERS: usize = 8;
+
+/// The number of evenly spaced rows that share a register: x86 adds once or twice a second register to an address.
+const ROWS_OF_A_BASE: usize = 3;
+
+/// The number of steps of k in a pass of the loop over evenly spaced rows, and after its last whole pass.
+const UNROLLED: usize = 4;
+const ONE: usize = 1;
+
+/// The smallest number of steps of a tap in a tile whose rows are compared for even distances, and whose results, if they are only
+/// written, are not prefetched: the loads of B need the cache's fill buffers more.
+const LONG: usize = 32;
 
 /// The epilogue of a tile.
 #[derive(Clone, Copy)]
@@ -134,19 +149,43 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
     // Masked loads compete with multiply-adds for execution ports, so whole vectors have their own kernel.
     // SAFETY: the caller's contract.
     unsafe {
-        match t.columns == NV * V::LANES {
-            true => rows_of::<V, MR, NV, true>(t),
-            false => rows_of::<V, MR, NV, false>(t),
+        if t.columns < NV * V::LANES {
+            rows_of::<V, MR, NV, false, false>(t);
+        } else if MR > ROWS_IN_REGISTERS && t.len >= LONG && evenly_spaced::<V::Element, MR>(t) {
+            rows_of::<V, MR, NV, true, true>(t);
+        } else {
+            rows_of::<V, MR, NV, true, false>(t);
         }
     }
 }
 
-/// [`rows`] for a tile whose columns are whole vectors (`WHOLE`), or not.
+/// True if in every tap all rows of A are at the same distance from the row before.
 ///
 /// # Safety
 /// As [`rows`].
 #[inline(always)]
-unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool>(t: &RowTile<'_, V::Element>) {
+unsafe fn evenly_spaced<A, const MR: usize>(t: &RowTile<'_, A>) -> bool {
+    let mut different = 0;
+    for tap in 0..t.taps.len() {
+        // SAFETY: there are `MR` pointers for each tap.
+        let row = |i: usize| unsafe { *t.a.add(tap * MR + i) }.addr();
+        let distance = row(1).wrapping_sub(row(0));
+        for i in 2..MR {
+            different |= row(i).wrapping_sub(row(i - 1)) ^ distance;
+        }
+    }
+    different == 0
+}
+
+/// [`rows`] for a tile whose columns are whole vectors (`WHOLE`), or not, and whose rows of A are [`evenly_spaced`] (`SPACED`), or
+/// need not be: three evenly spaced rows share a register, so that no pointer is loaded in the loop.
+///
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool, const SPACED: bool>(
+    t: &RowTile<'_, V::Element>,
+) {
     let mut sums = [[V::zero(); NV]; MR];
     let last = if WHOLE {
         V::LANES
@@ -155,24 +194,31 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
     };
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
-        unrolled!(i < MR {
-            if i < t.count {
+        // Sums that are added to C read it at the end.
+        if t.finish.add || t.len < LONG {
+            for i in 0..t.count {
                 prefetch::<V, NV>((*t.c.add(i)).wrapping_add(t.c_offset));
             }
-        });
+        }
         for (i, tap) in t.taps.iter().enumerate() {
-            let mut b = t.b.add(tap * t.len * t.b_step);
-            let places = t.a.add(i * MR);
+            let mut b = t.b.add(tap.wrapping_mul(t.len).wrapping_mul(t.b_step));
+            let places = t.a.add(i.wrapping_mul(MR));
             let mut a = [std::ptr::null(); MR];
             for i in 0..MR {
                 a[i] = *places.add(i);
             }
+            // The first of the rows that share a register, and the distance in elements to the next row.
+            let mut bases = [std::ptr::null(); MR];
+            for i in 0..MR.div_ceil(ROWS_OF_A_BASE) {
+                bases[i] = opaque(a[i * ROWS_OF_A_BASE]);
+            }
+            let distance = a[MR.min(2) - 1].addr().wrapping_sub(a[0].addr()) / size_of::<V::Element>();
             let mut ahead = t.ahead.from;
             let mut k = 0;
             while k < t.len {
                 let mut end = t.len;
                 if !t.ahead.from.is_null() {
-                    end = t.len.min(k + Prefetch::<V::Element>::LINE);
+                    end = t.len.min(k.wrapping_add(Prefetch::<V::Element>::LINE));
                     let mut line = ahead;
                     for _ in 0..MR {
                         V::prefetch(line);
@@ -180,8 +226,36 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
                     }
                     ahead = ahead.wrapping_offset(t.ahead.next);
                 }
+                if SPACED {
+                    macro_rules! steps {
+                        ($steps:expr, $unrolled:ident) => {
+                            for _ in 0..$steps {
+                                unrolled!(step < $unrolled {
+                                    prefetch::<V, NV>(b.wrapping_add(t.b_step.wrapping_mul(PREFETCH_STEPS)));
+                                    let row = load::<V, NV>(b, last);
+                                    unrolled!(i < MR {
+                                        let base = bases[i / ROWS_OF_A_BASE].add(step);
+                                        let x = V::splat(*base.wrapping_add(distance.wrapping_mul(i % ROWS_OF_A_BASE)));
+                                        sums[i] = add_products(sums[i], x, row);
+                                    });
+                                    b = b.wrapping_add(t.b_step);
+                                    // Loads of later steps would take the registers of sums.
+                                    compiler_fence(Ordering::SeqCst);
+                                });
+                                for i in 0..MR.div_ceil(ROWS_OF_A_BASE) {
+                                    bases[i] = opaque(bases[i].wrapping_add($unrolled));
+                                }
+                            }
+                        };
+                    }
+                    let steps = end.wrapping_sub(k);
+                    steps!(steps / UNROLLED, UNROLLED);
+                    steps!(steps % UNROLLED, ONE);
+                    k = end;
+                    continue;
+                }
                 while k < end {
-                    prefetch::<V, NV>(b.wrapping_add(PREFETCH_STEPS * t.b_step));
+                    prefetch::<V, NV>(b.wrapping_add(t.b_step.wrapping_mul(PREFETCH_STEPS)));
                     let row = load::<V, NV>(b, last);
                     unrolled!(i < MR {
                         let x = V::splat(*a[i].add(k));
@@ -194,33 +268,29 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
             }
         }
         let f = &t.finish;
-        let biased = !f.bias.is_null();
-        // Tested once for all rows, because branches take as long as a short sum.
-        if t.count == MR && !f.add && !biased && !f.relu {
+        // Conditions are tested once for all rows of a whole tile, because branches take as long as a short sum.
+        let whole = t.count == MR;
+        if f.add {
             unrolled!(i < MR {
-                store(sums[i], (*t.c.add(i)).add(t.c_offset), last);
+                if whole || i < t.count {
+                    sums[i] = join(sums[i], load::<V, NV>((*t.c.add(i)).add(t.c_offset), last));
+                }
             });
-            return;
         }
-        let bias = if biased {
-            load::<V, NV>(f.bias, last)
-        } else {
-            [V::zero(); NV]
-        };
+        if !f.bias.is_null() {
+            let bias = load::<V, NV>(f.bias, last);
+            unrolled!(i < MR {
+                sums[i] = join(sums[i], bias);
+            });
+        }
+        if f.relu {
+            unrolled!(i < MR {
+                sums[i] = relu(sums[i]);
+            });
+        }
         unrolled!(i < MR {
-            if i < t.count {
-                let c = (*t.c.add(i)).add(t.c_offset);
-                let mut sums = sums[i];
-                if f.add {
-                    sums = join(sums, load::<V, NV>(c, last));
-                }
-                if biased {
-                    sums = join(sums, bias);
-                }
-                if f.relu {
-                    sums = relu(sums);
-                }
-                store(sums, c, last);
+            if whole || i < t.count {
+                store(sums[i], (*t.c.add(i)).add(t.c_offset), last);
             }
         });
     }
@@ -262,7 +332,7 @@ unsafe fn columns_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: b
             for _ in 0..segment.len {
                 V::prefetch(ahead);
                 ahead = ahead.wrapping_add(t.ahead_step);
-                prefetch::<V, NV>(b.wrapping_add(PREFETCH_STEPS * t.b_step));
+                prefetch::<V, NV>(b.wrapping_add(t.b_step.wrapping_mul(PREFETCH_STEPS)));
                 let row = load::<V, NV>(b, last);
                 unrolled!(i < MR {
                     let x = V::splat(*a.add(i));

@@ -58,6 +58,18 @@ pub(crate) fn fetch<A>(p: *const A, len: usize) {
     let _ = (p, len);
 }
 
+/// Returns `p`, of which the compiler then knows nothing: it keeps the pointer in a register and adds to it as written, and derives no
+/// other addresses from it.
+#[inline(always)]
+pub(crate) fn opaque<A>(mut p: *const A) -> *const A {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: no instruction.
+    unsafe {
+        std::arch::asm!("/* {} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags));
+    }
+    p
+}
+
 /// Four elements as an array, for machines without kernels for their vector units here; the compiler uses what the target
 /// has.
 #[derive(Clone, Copy)]
