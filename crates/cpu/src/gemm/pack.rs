@@ -142,18 +142,25 @@ impl<'a, A: Gemm> Panels<'a, A> {
         let units = units(source.taps.len(), source.steps);
         let padded = source.columns.next_multiple_of(lanes);
         let mut packed = cpu.scratch(A::DTYPE, source.taps.len() * source.steps * padded)?;
+        // Rows are copied to several panels at a time, but every thread has panels.
+        let group = if !parallel {
+            PANELS_AT_ONCE
+        } else {
+            let all = units.len() * source.columns.div_ceil(width);
+            (all / (4 * rayon::current_num_threads())).clamp(1, PANELS_AT_ONCE)
+        };
         let mut jobs = Vec::new();
         let mut rest = packed.as_mut_slice::<A>();
         for unit in &units {
-            for from in (0..source.columns).step_by(width) {
-                let columns = width.min(source.columns - from);
-                let (panel, after) = rest.split_at_mut(unit.len() * columns.next_multiple_of(lanes));
-                jobs.push((unit, from..from + columns, panel));
+            for from in (0..source.columns).step_by(group * width) {
+                let columns = (group * width).min(source.columns - from);
+                let (panels, after) = rest.split_at_mut(unit.len() * columns.next_multiple_of(lanes));
+                jobs.push((unit, from..from + columns, panels));
                 rest = after;
             }
         }
         let run =
-            |(unit, columns, panel): (&KBlock, Range<usize>, &mut [A])| pack(&source, unit, columns, lanes, panel);
+            |(unit, columns, to): (&KBlock, Range<usize>, &mut [A])| pack(&source, unit, columns, [width, lanes], to);
         if parallel {
             in_pool(|| jobs.into_par_iter().with_max_len(1).for_each(run));
         } else {
@@ -211,43 +218,71 @@ impl<'a, A: Gemm> Panels<'a, A> {
     }
 }
 
-/// The distance, in rows, at which packing prefetches.
+/// The largest number of panels to which a row is copied before the next row is. Rows of B are read in long runs, and each panel is
+/// still written front to back.
+const PANELS_AT_ONCE: usize = 8;
+
+/// The distance, in copies of a row of a panel, at which packing prefetches.
 const FETCH: usize = 16;
 
-/// Fills one panel `[unit, columns rounded up to vectors]`; the elements past `columns` are never read.
-fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lanes: usize, panel: &mut [A]) {
-    let (count, width) = (columns.len(), columns.len().next_multiple_of(lanes));
-    let mut panel = panel;
-    for tap in unit.taps.clone() {
-        let (to, rest) = std::mem::take(&mut panel).split_at_mut(unit.steps.len() * width);
-        panel = rest;
+/// Fills panels of `width` columns, `[unit, columns rounded up to vectors]`, one after the other in `to`; the elements past `columns` are
+/// never read.
+fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, [width, lanes]: [usize; 2], to: &mut [A]) {
+    let whole = columns.len() / width;
+    let (panels, rest) = to.split_at_mut(whole * unit.len() * width);
+    let steps = unit.steps.len();
+    for (i, tap) in unit.taps.clone().enumerate() {
         let at = s.taps[tap] + unit.steps.start * s.k_step + columns.start * s.n_step;
-        if s.n_step == 1 {
+        if s.n_step != 1 {
+            for (p, panel) in panels.chunks_exact_mut(unit.len() * width).enumerate() {
+                let to = &mut panel[i * steps * width..][..steps * width];
+                transpose(&s.data[at + p * width * s.n_step..], s.n_step, steps, width, to, width);
+            }
+        } else if whole > 0 {
+            let from = &s.data[at..];
+            let panels = (&mut panels[i * steps * width..], whole, unit.len() * width);
             // A copy of constant length compiles to a few moves instead of a call.
-            match count {
-                32 => copy_rows::<A, 32>(&s.data[at..], s.k_step, to),
-                16 => copy_rows::<A, 16>(&s.data[at..], s.k_step, to),
-                _ => {
-                    for (k, to) in to.chunks_exact_mut(width).enumerate() {
-                        to[..count].copy_from_slice(&s.data[at + k * s.k_step..][..count]);
-                    }
+            match width {
+                32 => copy_rows::<A, 32>(from, s.k_step, steps, panels),
+                16 => copy_rows::<A, 16>(from, s.k_step, steps, panels),
+                8 => copy_rows::<A, 8>(from, s.k_step, steps, panels),
+                _ => unreachable!("a panel is two vectors of 4, 8 or 16 elements"),
+            }
+        }
+        // The last panel may be narrower.
+        let count = columns.len() % width;
+        if count > 0 {
+            let padded = count.next_multiple_of(lanes);
+            let at = at + whole * width * s.n_step;
+            let to = &mut rest[i * steps * padded..][..steps * padded];
+            if s.n_step != 1 {
+                transpose(&s.data[at..], s.n_step, steps, count, to, padded);
+            } else {
+                for (k, to) in to.chunks_exact_mut(padded).enumerate() {
+                    to[..count].copy_from_slice(&s.data[at + k * s.k_step..][..count]);
                 }
             }
-        } else {
-            transpose(&s.data[at..], s.n_step, unit.steps.len(), count, to, width);
         }
     }
 }
 
-/// Copies rows of `N` elements, `step` apart, side by side.
-fn copy_rows<A: Gemm, const N: usize>(from: &[A], step: usize, to: &mut [A]) {
+/// Copies `steps` rows, `step` apart, each as rows of `N` elements of `panels` panels that are `apart` apart.
+fn copy_rows<A: Gemm, const N: usize>(
+    from: &[A],
+    step: usize,
+    steps: usize,
+    (to, panels, apart): (&mut [A], usize, usize),
+) {
     vectorized(
         #[inline(always)]
         || {
-            for (k, to) in to.chunks_exact_mut(N).enumerate() {
-                let from = &from[k * step..][..N];
-                fetch(from.as_ptr().wrapping_add(FETCH * step), N);
-                to.copy_from_slice(from);
+            let ahead = FETCH.div_ceil(panels);
+            for k in 0..steps {
+                let row = &from[k * step..][..panels * N];
+                fetch(row.as_ptr().wrapping_add(ahead * step), panels * N);
+                for (p, from) in row.chunks_exact(N).enumerate() {
+                    to[p * apart + k * N..][..N].copy_from_slice(from);
+                }
             }
         },
     );
@@ -275,7 +310,7 @@ mod tests {
     fn panels_hold_the_operand() {
         let cpu = Cpu::poisoned();
         for kernels in f32::all_kernels() {
-            for (steps, columns) in [(5, 1), (17, 16), (33, 49), (500, 40)] {
+            for (steps, columns) in [(5, 1), (17, 16), (33, 49), (500, 40), (400, 300)] {
                 let data: Vec<f32> = (0..2 * steps * columns).map(|i| i as f32).collect();
                 for (k_step, n_step) in [(columns, 1), (1, steps)] {
                     let taps = [steps * columns, 0];
