@@ -22,6 +22,8 @@ pub(crate) struct Blocking {
     pub(crate) own: usize,
     /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
     pub(crate) l1_way: usize,
+    /// The time to read an element again that left the L2 cache, in multiply-adds of full vectors, where columns of A are contiguous.
+    pub(crate) again: usize,
 }
 
 /// The caches assumed for a machine that reports none: L1 of 32 KiB in eight ways, L2 of 1 MiB.
@@ -37,6 +39,8 @@ impl Blocking {
         let cache = |level| machine.caches.iter().find(|c| c.level == level && c.size > 0);
         let l1_way = cache(1).map_or(L1_WAY, |c| c.size / c.ways.max(1));
         let l2 = cache(2).map_or(L2, |c| c.size / c.threads.div_ceil(THREADS_OF_A_CORE).max(1));
+        // Server cores of Intel up to Ice Lake, whose L3 cache is slow for one core; measured on a Cascade Lake.
+        let slow_l3 = machine.name.contains("Intel") && l2 < 2 << 20 && machine.instruction_set == "avx512";
         let l2 = l2 / dtype.size();
         Blocking {
             // Ten or more tiles use a panel that is read from the L3 cache once.
@@ -46,6 +50,7 @@ impl Blocking {
             nc: l2 * 3 / 8 / UNIT,
             own: l2 / 4,
             l1_way: l1_way.max(64),
+            again: if slow_l3 { 13 } else { 0 },
         }
     }
 

@@ -113,19 +113,19 @@ impl Algorithm {
                 let (each, start) = match b {
                     _ if b <= 2 * GRAIN => (40, 0),
                     _ if b <= IN_CACHE => (20, BLOCK_WORK),
-                    _ => (45, BLOCK_WORK),
+                    _ => (40, BLOCK_WORK),
                 };
                 tiles(m, n).saturating_add(product(b, each)).saturating_add(start)
             }
-            // Every task reads A again: from the L3 cache if A is larger than half an L2 cache, which costs nothing where A
-            // is copied ahead, by its columns.
+            // Every task reads A again: from the L3 cache if A is larger than half an L2 cache, which on some machines costs nothing
+            // where A is copied ahead, by its columns.
             Algorithm::PackedByTask => {
-                let columns = blocking.own_columns(s, 2 * lanes);
-                let reads = if s.trans_a || a <= 2 * blocking.own {
-                    0
-                } else {
-                    2 * (n.div_ceil(columns) - 1)
+                let again = match s.trans_a {
+                    _ if a <= 2 * blocking.own => 0,
+                    true => blocking.again,
+                    false => 2,
                 };
+                let reads = again * (n.div_ceil(blocking.own_columns(s, 2 * lanes)) - 1);
                 let copies = product(b, 22 * m.div_ceil(512)).saturating_add(product(a, reads));
                 (tiles(m, n) / 25).saturating_mul(26).saturating_add(copies)
             }
@@ -235,8 +235,13 @@ mod tests {
     #[test]
     fn choices_follow_the_measurements() {
         use Algorithm::*;
-        // The blocks of a Zen 4 and of an Emerald Rapids, whose L2 caches have 1 and 2 MiB.
-        for l2 in [1 << 20, 2 << 20] {
+        // A Zen 4, an Emerald Rapids and a Cascade Lake.
+        let processors = [
+            ("AMD EPYC", 1 << 20, PackedByTask),
+            ("Intel(R) Xeon(R)", 2 << 20, PackedByTask),
+            ("Intel(R) Xeon(R)", 1 << 20, Packed),
+        ];
+        for (name, l2, of_transposed_a) in processors {
             let cache = |level, size, ways| Cache {
                 level,
                 size,
@@ -244,8 +249,8 @@ mod tests {
                 threads: 1,
             };
             let machine = Machine {
-                name: String::new(),
-                instruction_set: "portable",
+                name: name.to_owned(),
+                instruction_set: "avx512",
                 bf16: "widened",
                 caches: vec![cache(1, 32 << 10, 8), cache(2, l2, 16)],
             };
@@ -265,7 +270,8 @@ mod tests {
             for trans_b in [false, true] {
                 assert_eq!(choice(1024, 1024, 1024, false, trans_b), Packed);
                 assert_eq!(choice(512, 512, 512, false, trans_b), Packed);
-                assert_eq!(choice(384, 384, 2048, true, trans_b), PackedByTask);
+                assert_eq!(choice(384, 384, 2048, true, trans_b), of_transposed_a);
+                assert_eq!(choice(384, 1536, 2048, true, trans_b), of_transposed_a, "{name} {l2}");
                 assert_eq!(choice(384, 384, 2048, false, trans_b), Packed);
                 for m in [32, 64, 128] {
                     assert_eq!(choice(m, 1024, 1024, false, trans_b), InducedTranspose);

@@ -1,10 +1,12 @@
 //! Products whose A has contiguous columns: transposed matrices, and the gradients of weights.
 
 use crate::gemm::CTile;
+use crate::gemm::blocking::Blocking;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::{Kernels, MicroKernels};
 use crate::gemm::microkernel::{ColumnTile, Segment};
 use crate::gemm::pack::Panels;
+use crate::simd::vector::fetch;
 
 /// A, stored by k: step `k` of a segment is the `rows` elements from `segment.a + k·step` on.
 #[derive(Clone, Copy)]
@@ -74,8 +76,8 @@ pub(crate) fn gemm_tn<A: Gemm>(
     if b.units.is_empty() && !add {
         (0..rows).for_each(|i| c.slice(i).fill(A::default()));
     }
-    // With more panels than this, a tile of A is packed.
-    let copied = columns > 2 * kernels.panel();
+    // With more panels than this, or steps of k that share a set of the cache, a tile of A is packed.
+    let copied = columns > 2 * kernels.panel() || Blocking::this::<A>().rows_alias(a.step * size_of::<A>());
     let mut packed = vec![A::default(); if copied { b.longest() * kernels.tile() } else { 0 }];
     for (u, unit) in b.units.iter().enumerate() {
         assert!(unit.taps == (0..1), "a matrix has one tap");
@@ -134,11 +136,15 @@ pub(crate) fn gemm_tn<A: Gemm>(
     }
 }
 
+/// The distance, in steps of k, at which packing prefetches.
+const FETCH: usize = 16;
+
 /// Copies `rows` elements of each of `len` steps side by side.
 fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
     #[inline(always)]
     fn copy<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
         for (to, a) in to.chunks_exact_mut(rows).zip(a.chunks(step)).take(len) {
+            fetch(a.as_ptr().wrapping_add(FETCH * step), 1);
             to.copy_from_slice(&a[..rows]);
         }
     }
