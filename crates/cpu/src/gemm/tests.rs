@@ -54,8 +54,14 @@ fn check<A: Scalar>(case: &Case) {
     } = case;
     let k = taps * steps;
     let (a, b, biases): (Vec<A>, Vec<A>, Vec<A>) = (values(m * k, 1), values(k * n, 2), values(n, 3));
+    // Rows of A are in order, in turned pairs or in reverse order, a dozen each: at equal distances, at others, at negative ones.
+    let row = |i: usize| match i / 12 % 4 {
+        1 if i ^ 1 < m => i ^ 1,
+        3 if i / 12 * 12 + 12 <= m => i / 12 * 12 + 11 - i % 12,
+        _ => i,
+    };
     let want = |i: usize, j: usize| {
-        let sum: f64 = (0..k).map(|l| a[i * k + l].f64() * b[l * n + j].f64()).sum();
+        let sum: f64 = (0..k).map(|l| a[row(i) * k + l].f64() * b[l * n + j].f64()).sum();
         let sum = sum + if bias { biases[j].f64() } else { 0.0 };
         if relu { sum.max(0.0) } else { sum }
     };
@@ -80,7 +86,7 @@ fn check<A: Scalar>(case: &Case) {
             let view = matrix(&mut c, m, 2 * n);
             let view = view.split_at(Axis(1), n).0;
             let mut fill = |tile: std::ops::Range<usize>, unit: &KBlock, to: &mut Pointers<'_, A>| {
-                let (start, first) = (|i: usize| (tile.start + i) * k, unit.steps.start);
+                let (start, first) = (|i: usize| row(tile.start + i) * k, unit.steps.start);
                 if tile.start.is_multiple_of(24) {
                     let starts: Vec<isize> = (0..tile.len()).map(|i| start(i) as isize).collect();
                     let mut taps = Taps::default();

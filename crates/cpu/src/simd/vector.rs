@@ -61,7 +61,10 @@ pub(crate) fn fetch<A>(p: *const A, len: usize) {
 /// Returns `p`, of which the compiler then knows nothing: it keeps the pointer in a register and adds to it as written, and derives no
 /// other addresses from it.
 #[inline(always)]
-#[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction, so nothing is read through the pointer")]
+#[expect(
+    clippy::pointers_in_nomem_asm_block,
+    reason = "no instruction, so nothing is read through the pointer"
+)]
 pub(crate) fn opaque<A>(mut p: *const A) -> *const A {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: no instruction.
