@@ -22,7 +22,7 @@ pub(crate) struct Blocking {
     pub(crate) own: usize,
     /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
     pub(crate) l1_way: usize,
-    /// The time to read an element again that left the L2 cache, in multiply-adds of full vectors, where columns of A are contiguous.
+    /// The cost of reading an element of a transposed A from the L3 cache once more, in the unit of a plan's costs.
     pub(crate) again: usize,
 }
 

@@ -222,8 +222,8 @@ impl<'a, A: Gemm> Panels<'a, A> {
 /// still written front to back.
 const PANELS_AT_ONCE: usize = 8;
 
-/// The distance, in copies of a row of a panel, at which packing prefetches.
-const FETCH: usize = 16;
+/// The distance, in copies of a row of a panel or a tile, at which packing prefetches.
+pub(crate) const FETCH: usize = 16;
 
 /// Fills panels of `width` columns, `[unit, columns rounded up to vectors]`, one after the other in `to`; the elements past `columns` are
 /// never read.

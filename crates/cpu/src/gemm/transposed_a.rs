@@ -5,7 +5,7 @@ use crate::gemm::blocking::Blocking;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::{Kernels, MicroKernels};
 use crate::gemm::microkernel::{ColumnTile, Segment};
-use crate::gemm::pack::Panels;
+use crate::gemm::pack::{FETCH, Panels};
 use crate::simd::vector::fetch;
 
 /// A, stored by k: step `k` of a segment is the `rows` elements from `segment.a + k·step` on.
@@ -135,9 +135,6 @@ pub(crate) fn gemm_tn<A: Gemm>(
         }
     }
 }
-
-/// The distance, in steps of k, at which packing prefetches.
-const FETCH: usize = 16;
 
 /// Copies `rows` elements of each of `len` steps side by side.
 fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
