@@ -1,4 +1,4 @@
-//! Reads cases from `golden/op_db.py`, one JSON object a line, computes them on the CPU and compares values, gradients and
+//! Reads cases from `op_db.py`, one JSON object a line, computes them on the CPU and compares values, gradients and
 //! gradients of gradients. Prints a line for each operator with its number of cases, and every difference; the exit code is 1 if
 //! there is one.
 

@@ -6,7 +6,7 @@
 Every operator of `torch.testing._internal.common_methods_invocations.op_db` that Kiln names has a row in op_db_tensors.py or
 op_db_layers.py, op_db_spectral.py or op_db_integers.py, which says how a sample is written for Kiln; images are moved to channels-last. The samples, rounded
 to f64, f32 and bf16, or of i32 and truth values, go line by line to
-`cargo run --release -p kiln-testkit --example op_db`, which computes and compares them with PyTorch's results in f64. What cannot be
+`cargo run --release -p kiln-nn --example op_db`, which computes and compares them with PyTorch's results in f64. What cannot be
 expressed is counted by its reason; the exit code is 1 if a result differs.
 """
 
@@ -71,8 +71,8 @@ def main():
     parser.add_argument("--only", help="operators whose names contain this")
     parser.add_argument("--seed", type=int, default=2026)
     args = parser.parse_args()
-    root = pathlib.Path(__file__).parents[3]
-    command = ["cargo", "run", "--quiet", "--release", "-p", "kiln-testkit", "--example", "op_db"]
+    root = pathlib.Path(__file__).parents[4]
+    command = ["cargo", "run", "--quiet", "--release", "-p", "kiln-nn", "--example", "op_db"]
     kiln = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=root, text=True)
     skipped, rows, broken = collections.Counter(), 0, 0
     for info in op_db:
