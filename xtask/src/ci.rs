@@ -2,14 +2,15 @@
 
 use crate::licences;
 use crate::test::{self, Times};
-use crate::toolkit;
+use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, passes};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Runs in this order, each to its end even when one before it failed:
   fmt     cargo fmt --all --check
-  clippy  cargo clippy --workspace --all-targets -- -D warnings, with CUDA where nvcc can be had
+  clippy  cargo clippy --workspace --all-targets -- -D warnings, with CUDA where nvcc can be had, and then of the program
+          without it too
   doc     cargo doc --workspace --no-deps, with rustdoc's warnings denied
   licence cargo xtask licences
   test    cargo xtask test
@@ -21,10 +22,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let selection = toolkit::ensure().selection();
+    let toolkit = toolkit::ensure();
+    let selection = toolkit.selection();
     let chosen = || selection.iter().map(String::as_str);
     let clippy = ["clippy", "--all-targets"].into_iter().chain(chosen());
     let clippy = clippy.chain(["--", "-D", "warnings"]);
+    let without_cuda = ["clippy", "--workspace", "--bin", "kiln", "--", "-D", "warnings"];
     let doc = ["doc", "--no-deps"].into_iter().chain(chosen());
     let mut times = Times::default();
     let mut results = vec![
@@ -33,6 +36,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
             times.step("fmt", || passes(&mut cargo(["fmt", "--all", "--check"])))?,
         ),
         ("clippy", times.step("clippy", || passes(&mut cargo(clippy)))?),
+        (
+            "no CUDA",
+            times.step("clippy without CUDA", || match toolkit {
+                Toolkit::Ready => passes(&mut cargo(without_cuda)),
+                // All of the above was without.
+                Toolkit::Missing(_) => Ok(true),
+            })?,
+        ),
         (
             "doc",
             times.step("doc", || passes(cargo(doc).env("RUSTDOCFLAGS", "-D warnings")))?,

@@ -27,9 +27,9 @@ a failure. They need nvcc to compile, and nvcc a C++ compiler; where there is no
 toolkit`), and where there is no Python either, the CUDA crates are left out and a line says so.
 At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
 and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
---full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), every
-property on seven more seeds, each fuzz target for a minute, the crates' packages (`cargo xtask package`), and reports of runs
-in a browser if there is one (`cargo xtask browser`).
+--full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), the
+program as it is built without CUDA, every property on seven more seeds, each fuzz target for a minute, the crates' packages
+(`cargo xtask package`), and reports of runs in a browser if there is one (`cargo xtask browser`).
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
@@ -98,8 +98,8 @@ const CHECKED: [&str; 10] = [
     "emulated", "large", "cuda", "kernels", "eager", "lazy", "random", "memory", "errors", "peers",
 ];
 
-/// The program as it is built without CUDA: where the workspace is tested with it, those tests of the program that its devices
-/// change are run on this build as well. Chosen by its targets and not as a package: cargo unites the features of dependencies
+/// The program as it is built without CUDA: where the workspace is tested with it, `--full` runs those tests of the program that its
+/// devices change on this build as well. Chosen by its targets and not as a package: cargo unites the features of dependencies
 /// over the packages that are chosen, and would build all of them anew for other features.
 const WITHOUT_CUDA: [&str; 6] = ["--no-fail-fast", "--workspace", "--test", "suite", "--", "devices::"];
 
@@ -144,7 +144,9 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
         well &= run.cargo_test("", &words, args.seed, &[])?;
         match &toolkit {
             Toolkit::Ready => {
-                well &= run.cargo_test("without CUDA: ", &WITHOUT_CUDA.map(String::from), args.seed, &[])?;
+                if args.full {
+                    well &= run.cargo_test("without CUDA: ", &WITHOUT_CUDA.map(String::from), args.seed, &[])?;
+                }
                 let (passed, findings) = run.checked(words)?;
                 well &= passed && findings == Some(0);
                 notes.push(match findings {

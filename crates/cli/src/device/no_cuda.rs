@@ -47,3 +47,52 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
         details: Map::new(),
     }]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_core::Backend;
+
+    /// Work that has no device to be run on.
+    struct Work;
+
+    impl Task for Work {
+        type Output = ();
+
+        fn run<B: Backend>(self, backend: &B) -> Result<()> {
+            unreachable!("ran on {}", backend.name())
+        }
+    }
+
+    #[test]
+    fn gpus_are_refused_with_the_command_of_the_readme() {
+        let readme = include_str!("../../../../README.md").lines();
+        let install = readme.filter(|line| line.starts_with("cargo install "));
+        let install: Vec<&str> = install.flat_map(|line| line.split('#').next()).map(str::trim).collect();
+        assert_eq!(install, [BUILD]);
+
+        assert_eq!(auto_select(), (None, "this build has no CUDA".to_string()));
+        assert_eq!(uuid("cuda:0"), None);
+        for (number, name) in [(None, "cuda"), (Some(3), "cuda:3")] {
+            let refusal = resolve(number).unwrap_err();
+            assert_eq!(
+                refusal.message,
+                format!("device {name}: this build of kiln has no CUDA")
+            );
+            assert!(
+                refusal
+                    .help
+                    .is_some_and(|help| help.contains(BUILD) && help.contains("--device cpu"))
+            );
+        }
+        assert!(run(3, Arithmetic::default(), Work).is_err());
+        assert!(
+            examine()[0]
+                .advice
+                .as_ref()
+                .is_some_and(|advice| advice.contains(BUILD))
+        );
+        let listed = list_devices();
+        assert!(!listed[0].usable && listed[0].description.contains(BUILD));
+    }
+}
