@@ -2,14 +2,20 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// The time to wait for the last words of a process that has ended. A child of its own may still hold the pipe.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) struct Worker {
     child: Child,
     /// Closed to end the process.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// The lines of its standard error.
+    stderr: Receiver<String>,
     /// The peer and its version.
     pub(super) name: String,
     /// The settings for training.
@@ -46,16 +52,18 @@ impl Worker {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot run `{program}`: {e}"))?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(format!("`{program}` has no pipes"));
         };
         Ok(Worker {
             child,
             stdin: Some(stdin),
             stdout: BufReader::new(stdout),
+            stderr: lines(stderr),
             name: String::new(),
             settings: Vec::new(),
             infer: Vec::new(),
@@ -79,7 +87,7 @@ impl Worker {
     fn hear(&mut self) -> Result<Value, String> {
         let mut line = String::new();
         match self.stdout.read_line(&mut line) {
-            Ok(0) | Err(_) => return Err("the process ended without an answer".into()),
+            Ok(0) | Err(_) => return Err(self.ended()),
             Ok(_) => {}
         }
         let value: Value = serde_json::from_str(&line).map_err(|_| format!("an answer that is no JSON: {line}"))?;
@@ -87,6 +95,16 @@ impl Worker {
             Some(error) => Err(error.to_string()),
             None => Ok(value),
         }
+    }
+
+    /// The error of a process that ended without an answer, with the last line that it wrote to standard error: of a Python program
+    /// the exception.
+    fn ended(&self) -> String {
+        let mut last = String::new();
+        while let Ok(line) = self.stderr.recv_timeout(LAST_WORDS) {
+            last = format!(": {line}");
+        }
+        format!("the process ended without an answer{last}")
     }
 
     /// Stops or continues the process, because idle threads that spin for work would slow the others. On a system without
@@ -112,6 +130,18 @@ impl Worker {
             resident: worker.hear()?["rss"].as_f64(),
         })
     }
+}
+
+/// The lines that are not blank, as they come.
+fn lines(from: ChildStderr) -> Receiver<String> {
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(from).lines().map_while(Result::ok);
+        for line in lines.filter(|line| !line.trim().is_empty()) {
+            let _ = send.send(line);
+        }
+    });
+    receive
 }
 
 impl Drop for Worker {
@@ -144,7 +174,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_ends_is_an_error() {
-        assert!(shell("true").is_err());
+        assert_eq!(
+            shell("true").err().as_deref(),
+            Some("the process ended without an answer")
+        );
+        let script = "echo Traceback >&2; echo 'ModuleNotFoundError: no torchvision' >&2; echo >&2; exit 1";
+        let why = shell(script).err().unwrap_or_default();
+        assert!(why.ends_with("an answer: ModuleNotFoundError: no torchvision"), "{why}");
         let mut worker = shell(r#"echo '{"peer": "p"}'"#).expect("started");
         assert!(worker.ask("run k 1").is_err());
     }
