@@ -6,12 +6,14 @@ mod cuda;
 #[path = "device/no_cuda.rs"]
 mod cuda;
 mod finding;
+#[cfg(all(test, feature = "cuda"))]
+mod no_cuda;
 mod task;
 
 use crate::error::{Error, Result};
 use crate::output::counted;
-use kiln_core::Runtime;
-use kiln_cpu::{Cpu, Machine};
+use kiln_core::{DType, Runtime};
+use kiln_cpu::{Blocking, Cpu, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::str::FromStr;
@@ -145,6 +147,18 @@ pub(crate) fn gpu_uuid(name: &str) -> Option<String> {
     cuda::uuid(name)
 }
 
+/// The block sizes of a processor's products by their names in [`Blocking`].
+fn blocks(sizes: &Blocking) -> serde_json::Value {
+    json!({
+        "mc": sizes.mc,
+        "nc": sizes.nc,
+        "kc": Blocking::KC,
+        "own": sizes.own,
+        "l1_way": sizes.l1_way,
+        "again": sizes.again,
+    })
+}
+
 /// Every device that this program can find.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let machine = Machine::this();
@@ -153,17 +167,19 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
         .caches
         .iter()
         .map(|c| json!({ "level": c.level, "bytes": c.size, "ways": c.ways, "threads": c.threads }));
+    let [f32, f64] = [DType::F32, DType::F64].map(|dtype| Blocking::for_machine(&machine, dtype));
     let details = [
         ("threads", json!(threads)),
         ("description", json!(machine.name)),
         ("instruction_set", json!(machine.instruction_set)),
         ("bf16", json!(machine.bf16)),
         ("caches", caches.collect()),
+        ("products", json!({ "f32": blocks(&f32), "f64": blocks(&f64) })),
     ];
     let mut listed = vec![DeviceEntry {
         name: Cpu::new().name(),
         usable: true,
-        description: processor(),
+        description: format!("{}, products in blocks of {f32}", processor()),
         details: details.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
     }];
     listed.extend(cuda::list_devices());

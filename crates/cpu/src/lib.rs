@@ -25,6 +25,7 @@ mod scalar;
 mod simd;
 mod winograd;
 
+pub use gemm::blocking::Blocking;
 pub use memory::CpuBuffer;
 pub use runtime::{Cpu, CpuBuilder};
 pub use simd::machine::{Cache, Machine};

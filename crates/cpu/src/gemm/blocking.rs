@@ -9,21 +9,29 @@ use crate::gemm::kernels::{Gemm, Kernels};
 use crate::gemm::shape::GemmShape;
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD, UNIT};
 use kiln_core::DType;
+use std::fmt;
 use std::sync::OnceLock;
 
-/// The block sizes for products of one element type.
+/// The block sizes for products of one element type, and what else a product's plan takes from the machine's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blocking {
+pub struct Blocking {
     /// `MC`: the largest number of rows of C that are computed with one block of B.
-    pub(crate) mc: usize,
+    pub mc: usize,
     /// `NC`: the number of columns of B of which a block of `KC` steps stays in the L2 cache.
-    pub(crate) nc: usize,
+    pub nc: usize,
     /// The largest number of elements of B that a task packs for itself.
-    pub(crate) own: usize,
+    pub own: usize,
     /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
-    pub(crate) l1_way: usize,
-    /// The cost of reading an element of a transposed A from the L3 cache once more, in the unit of a plan's costs.
-    pub(crate) again: usize,
+    pub l1_way: usize,
+    /// The cost of reading an element of a transposed A from the L3 cache once more, in multiply-adds: 0 where it is hidden.
+    pub again: usize,
+}
+
+/// Formats block sizes as `MC 480, NC 256, KC 384`.
+impl fmt::Display for Blocking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MC {}, NC {}, KC {}", self.mc, self.nc, Blocking::KC)
+    }
 }
 
 /// The caches assumed for a machine that reports none: L1 of 32 KiB in eight ways, L2 of 1 MiB.
@@ -34,8 +42,11 @@ const L2: usize = 1 << 20;
 const THREADS_OF_A_CORE: usize = 2;
 
 impl Blocking {
+    /// `KC`: the number of steps of k that are added up before the sum is rounded to the element type.
+    pub const KC: usize = UNIT;
+
     /// The block sizes for elements of `dtype` on `machine`.
-    pub(crate) fn for_machine(machine: &Machine, dtype: DType) -> Self {
+    pub fn for_machine(machine: &Machine, dtype: DType) -> Self {
         let cache = |level| machine.caches.iter().find(|c| c.level == level && c.size > 0);
         let l1_way = cache(1).map_or(L1_WAY, |c| c.size / c.ways.max(1));
         let l2 = cache(2).map_or(L2, |c| c.size / c.threads.div_ceil(THREADS_OF_A_CORE).max(1));
