@@ -2,7 +2,7 @@
 //! against what they asked last.
 //!
 //! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
-//! the run is one launch of a recorded graph, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
+//! the run is one launch of a recorded graph, or what it has more than a run of a step less, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
 //! device, up to the end of that step and in the whole run, whose validation is computed op by op beside the recording.
 //! kernels/gates.toml has a row for each step. `streamed_bytes` are those that kernels beside products read and write: divided by the bytes of all
 //! results of convolutions they are the passes over activations beside them.
@@ -62,6 +62,9 @@ const MODELLED: &str = "modelled_h100_ns";
 /// The bytes that pass through kernels beside products, convolutions and attention, which are those whose names begin so.
 const STREAMED: &str = "streamed_bytes";
 const PRODUCTS: [&str; 4] = ["matmul_", "linear_", "conv_", "attention_"];
+
+/// The most memory of a run.
+const RUN_PEAK: &str = "run_peak_bytes";
 
 /// The counts of a step by name.
 type Counts = BTreeMap<String, u64>;
@@ -157,13 +160,29 @@ fn grown<'a>(before: &'a Counts, now: &'a Counts) -> impl Iterator<Item = (&'a s
     pairs.filter(|(name, was, is)| *is > was + if *name == MODELLED { was / 50 } else { 0 })
 }
 
-/// Trains a few steps of a network on the device that computes nothing, and counts the last one; and what it would take, modelled.
+/// Trains a few steps of a network on the device that computes nothing, and counts the last one; and what it would take, modelled. Of a
+/// network whose steps run op by op, for what the host decides by their values, which are zeros here, the last step is what a run of one
+/// step less lacks.
 fn measure(programs: &Path, train: &str) -> Result<Counts, String> {
     let run = trained(programs, train, STEPS, false)?;
-    let mut counts = count(&run.trace)?;
+    let counted = count(&run.trace)?;
+    let Some(mut counts) = counted.step else {
+        let before = count(&trained(programs, train, STEPS - 1, false)?.trace)?.run;
+        return Ok(difference(&counted.run, &before));
+    };
     counts.insert(STREAMED.to_string(), streamed(&run.launches)?);
     counts.insert(MODELLED.to_string(), forecast(programs, train)?);
     Ok(counts)
+}
+
+/// The counts of the last step of a run by those of the run and of one that is a step shorter. The memory is the run's.
+fn difference(run: &Counts, before: &Counts) -> Counts {
+    let less = |name: &str| match name {
+        RUN_PEAK => 0,
+        _ => before.get(name).copied().unwrap_or(0),
+    };
+    let each = run.iter().map(|(name, n)| (name.clone(), n.saturating_sub(less(name))));
+    each.collect()
 }
 
 /// The bytes that the kernels of the last recorded step are given, read or written, but for products, convolutions and attention.
@@ -184,9 +203,19 @@ fn streamed(log: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Counts the last graph of a trace, and the most memory up to its end and of the whole.
-fn count(trace: &str) -> Result<Counts, String> {
-    let (mut last, mut open, mut peak, mut in_steps) = (None, None, 0, 0);
+/// The counts of a trace.
+#[derive(Debug, PartialEq)]
+struct Counted {
+    /// Those of the last recorded step, and the most memory up to its end and of the whole; `None` if every step ran op by op.
+    step: Option<Counts>,
+    /// Those of the whole.
+    run: Counts,
+}
+
+/// Counts a trace.
+fn count(trace: &str) -> Result<Counted, String> {
+    let (mut last, mut open, mut run) = (None, None, Counts::new());
+    let (mut peak, mut in_steps) = (0, 0);
     for line in trace.lines() {
         let event: Value = serde_json::from_str(line).map_err(|e| format!("`{line}` in the launch trace: {e}"))?;
         match event["graph"].as_str() {
@@ -198,16 +227,19 @@ fn count(trace: &str) -> Result<Counts, String> {
             None => {}
         }
         peak = event["used"].as_u64().map_or(peak, |used| peak.max(used));
-        if let Some(counts) = &mut open {
+        for counts in open.iter_mut().chain([&mut run]) {
             for (key, name) in [("kernel", "kernels"), ("copy", "copies"), ("fill", "fills")] {
                 *counts.entry(name.to_string()).or_default() += u64::from(!event[key].is_null());
             }
         }
     }
-    let mut counts = last.ok_or("no step was replayed")?;
-    counts.insert("peak_bytes".to_string(), in_steps);
-    counts.insert("run_peak_bytes".to_string(), peak);
-    Ok(counts)
+    run.insert(RUN_PEAK.to_string(), peak);
+    let step = last.map(|mut counts: Counts| {
+        counts.insert("peak_bytes".to_string(), in_steps);
+        counts.insert(RUN_PEAK.to_string(), peak);
+        counts
+    });
+    Ok(Counted { step, run })
 }
 
 fn table(text: &str) -> Result<toml::Table, String> {
@@ -289,8 +321,20 @@ mod tests {
             ("peak_bytes", 150),
             ("run_peak_bytes", 190),
         ]);
-        assert_eq!(count(&trace), Ok(wanted));
-        assert!(count("{\"fill\":4}").is_err() && count("no json").is_err());
+        let counted = count(&trace).unwrap();
+        assert_eq!(counted.step, Some(wanted));
+        let run = [("kernels", 4), ("copies", 2), ("fills", 1), ("run_peak_bytes", 190)];
+        assert_eq!(counted.run, counts(&run));
+        assert_eq!(count("{\"fill\":4}").unwrap().step, None);
+        assert!(count("no json").is_err());
+    }
+
+    #[test]
+    fn a_step_that_is_not_recorded_is_what_a_shorter_run_lacks() {
+        let run = counts(&[("kernels", 50), ("copies", 7), ("run_peak_bytes", 190)]);
+        let before = counts(&[("kernels", 30), ("copies", 7), ("run_peak_bytes", 180)]);
+        let step = counts(&[("kernels", 20), ("copies", 0), ("run_peak_bytes", 190)]);
+        assert_eq!(difference(&run, &before), step);
     }
 
     #[test]

@@ -92,6 +92,25 @@ fn the_largest_batch_fits_a_card_of_ones_own() {
 }
 
 #[test]
+fn steps_that_cannot_be_recorded_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "forecast",
+        "faster-rcnn-small",
+        "--batch",
+        "2",
+        "--gpu",
+        "h100",
+        "--no-largest",
+    ];
+    let refused = run(dir.path(), &args);
+    assert_eq!(refused.code, Some(1));
+    for part in ["run op by op", "download", "kiln profile"] {
+        assert!(refused.stderr.contains(part), "no `{part}` in {}", refused.stderr);
+    }
+}
+
+#[test]
 fn cards_that_are_not_there_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = run(dir.path(), &["forecast", "lenet", "--gpu", "h1000"]);

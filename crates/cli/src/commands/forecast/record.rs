@@ -1,5 +1,6 @@
 //! A step, recorded by a run of this program on the emulated driver, which computes nothing.
 
+use crate::commands::train::OP_BY_OP;
 use crate::config::{self, RunConfig};
 use crate::error::{Error, Result};
 use kiln_files::shown_path;
@@ -67,6 +68,14 @@ pub(super) fn check_build() -> Result<()> {
     }
 }
 
+/// The error of a network whose steps cannot be recorded.
+fn not_recorded(why: &str) -> Error {
+    Error::failure(format!(
+        "its steps run op by op, and a forecast is of recorded ones: {why}"
+    ))
+    .help("`kiln profile --device cuda` measures them on a card")
+}
+
 /// Records a step with these settings as it is on a card with so many bytes of memory.
 pub(super) fn record(config: &RunConfig, gpu: &Gpu, memory: u64, driver: &Path) -> Result<Recorded> {
     let failed = |what: &str, e: &dyn std::fmt::Display| Error::failure(format!("cannot {what}: {e}"));
@@ -120,7 +129,11 @@ pub(super) fn record(config: &RunConfig, gpu: &Gpu, memory: u64, driver: &Path) 
         Ok(Some(step)) => Ok(Recorded::Step(step)),
         // It ran op by op to its end: a recording has no place beside what the ops before it left.
         Ok(None) if memory < ENOUGH => Ok(Recorded::TooLarge),
-        Ok(None) => Err(unread(&"no step was replayed")),
+        Ok(None) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let why = said.lines().find_map(|line| line.strip_prefix(OP_BY_OP));
+            Err(why.map_or_else(|| unread(&"no step was replayed"), not_recorded))
+        }
         Err(e) => Err(unread(&e)),
     }
 }

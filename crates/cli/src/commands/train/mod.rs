@@ -27,6 +27,7 @@ use kiln_nn::Module;
 use kiln_train::{
     Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, Twin, check_by_name,
 };
+pub(crate) use report::OP_BY_OP;
 use serde_json::Value;
 use views::Views;
 

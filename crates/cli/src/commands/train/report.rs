@@ -210,11 +210,14 @@ pub(super) fn text(report: &Report, card: &Card, folder: &Path) -> Vec<String> {
     text
 }
 
+/// The start of the line that says why no step of a run was recorded.
+pub(crate) const OP_BY_OP: &str = "steps ran op by op: ";
+
 /// A line on recorded and replayed steps, or on the reason why a backend could not record them; `None` without recording.
 fn executed(report: &Report) -> Option<String> {
     let done = &report.execution;
     if let Some(obstacle) = &report.not_captured {
-        return Some(format!("steps ran op by op: {obstacle}"));
+        return Some(format!("{OP_BY_OP}{obstacle}"));
     }
     (done.replayed > 0).then(|| {
         format!(
