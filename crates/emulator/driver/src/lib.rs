@@ -37,6 +37,7 @@ mod page_guard;
 mod peer;
 mod pointer;
 mod pool;
+mod programs;
 mod run_work;
 mod schedule;
 mod state;

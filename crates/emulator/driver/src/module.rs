@@ -59,7 +59,8 @@ impl Driver {
     /// Reads an image; the error is the reason in words.
     pub(crate) fn read(&self, image: &[u8]) -> Result<Arc<Image>, Refusal> {
         let text = self.ptx(image)?;
-        let program = Program::load(&text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
+        let program = self.programs.load(&text);
+        let program = program.map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
         let resources = fatbin::cubin(image, self.config.sm)
             .map(|code| cubin::resources(&code))
             .unwrap_or_default();

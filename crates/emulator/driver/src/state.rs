@@ -20,6 +20,7 @@ use crate::objects::library::{Kernel, Library};
 use crate::objects::linker::Linker;
 use crate::objects::module::{Function, Module};
 use crate::objects::stream::Stream;
+use crate::programs::Programs;
 use crate::trace::Trace;
 use crate::types::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUlinkState, CUmemoryPool,
@@ -30,6 +31,7 @@ use crate::types::{
 pub(crate) struct Driver {
     pub(crate) config: Config,
     pub(crate) memory: Memory,
+    pub(crate) programs: Programs,
     pub(crate) trace: Trace,
     /// Where launches are counted.
     pub(crate) counters: Option<JsonLines>,
@@ -172,6 +174,7 @@ impl Driver {
             counters: JsonLines::new(&config, config.counters.as_deref(), "counters"),
             config,
             memory,
+            programs: Programs::default(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             findings: AtomicU64::new(0),

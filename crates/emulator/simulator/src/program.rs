@@ -14,6 +14,7 @@ use crate::{LoadError, Param};
 /// A program, which `cuModuleLoadData` makes of PTX.
 #[derive(Debug)]
 pub struct Program {
+    source: Arc<Source>,
     kernels: HashMap<String, Arc<Kernel>>,
     names: Vec<String>,
     variables: Vec<Variable>,
@@ -115,10 +116,16 @@ impl Program {
             }
         }
         Ok(Program {
+            source,
             kernels,
             names,
             variables,
         })
+    }
+
+    /// The PTX that the program was read from.
+    pub fn ptx(&self) -> &str {
+        &self.source.text
     }
 
     /// A kernel by name.

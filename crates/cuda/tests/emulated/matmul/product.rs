@@ -96,16 +96,25 @@ fn exact(product: &Product, a: &[f64], b: &[f64], bias: Option<&[f64]>) -> Vec<E
     let mut all = Vec::new();
     for batch in 0..p.batches() {
         let (a, b) = (&a[start(&p.a_batch, batch)..], &b[start(&p.b_batch, batch)..]);
+        let (a_row, a_step) = if product.trans[0] { (1, m) } else { (k, 1) };
+        let (b_column, b_step) = if product.trans[1] { (k, 1) } else { (1, n) };
         for i in 0..m {
             for j in 0..n {
-                let term = |l: usize| {
-                    let x = if product.trans[0] { a[l * m + i] } else { a[i * k + l] };
-                    x * if product.trans[1] { b[j * k + l] } else { b[l * n + j] }
-                };
                 let bias = bias.map_or(0.0, |bias| bias[j]);
+                let (mut sum, mut size) = (0.0, 0.0);
+                // Tests are not optimised, where a loop over a range takes a call of a function for each step.
+                let (mut l, mut at_a, mut at_b) = (0, i * a_row, j * b_column);
+                while l < k {
+                    let term = a[at_a] * b[at_b];
+                    sum += term;
+                    size += if term < 0.0 { -term } else { term };
+                    l += 1;
+                    at_a += a_step;
+                    at_b += b_step;
+                }
                 all.push(Exact {
-                    sum: (0..k).map(term).sum::<f64>() + bias,
-                    size: (0..k).map(|l| term(l).abs()).sum::<f64>() + bias.abs(),
+                    sum: sum + bias,
+                    size: size + bias.abs(),
                 });
             }
         }

@@ -19,7 +19,7 @@ pub(crate) struct Module {
 
 /// A program, and the kernels' resources from machine code in the same image.
 pub(crate) struct Image {
-    pub(crate) program: Program,
+    pub(crate) program: Arc<Program>,
     pub(crate) resources: HashMap<String, Resources>,
 }
 
