@@ -2,8 +2,9 @@
 //! against what they asked last.
 //!
 //! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
-//! the run is one launch of a recorded graph, or what it has more than a run of a step less, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
-//! device, up to the end of that step and in the whole run, whose validation is computed op by op beside the recording.
+//! the run is one launch of a recorded graph, or what it has more than a run of one step less; its kernels, copies and fills are counted. The
+//! memory is the most that was allocated on the device, up to the end of that step and in the whole run, whose validation is computed op by op
+//! beside the recording.
 //! kernels/gates.toml has a row for each step. `streamed_bytes` are those that kernels beside products read and write: divided by the bytes of all
 //! results of convolutions they are the passes over activations beside them.
 
@@ -131,6 +132,10 @@ fn count_all(steps: &mut [Step], chosen: impl Fn(&Step) -> bool) -> Outcome {
             println!("  {}: {name} grew from {was} to {is}", step.id);
             well = false;
         }
+        for name in lost(&step.today, &counts) {
+            println!("  {}: {name} could not be counted; steps may run op by op", step.id);
+            well = false;
+        }
         step.today = counts;
         Ok(())
     })?;
@@ -158,6 +163,14 @@ fn grown<'a>(before: &'a Counts, now: &'a Counts) -> impl Iterator<Item = (&'a s
         .iter()
         .filter_map(|(name, is)| Some((name.as_str(), *before.get(name)?, *is)));
     pairs.filter(|(name, was, is)| *is > was + if *name == MODELLED { was / 50 } else { 0 })
+}
+
+/// The names of counts that are there no more, such as those of recorded steps alone.
+fn lost<'a>(before: &'a Counts, now: &'a Counts) -> impl Iterator<Item = &'a str> {
+    before
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !now.contains_key(*name))
 }
 
 /// Trains a few steps of a network on the device that computes nothing, and counts the last one; and what it would take, modelled. Of a
@@ -355,6 +368,8 @@ mod tests {
             counts(&[("a", 4), ("b", 4), ("c", 1), ("d", 9)]),
         );
         assert_eq!(grown(&before, &now).collect::<Vec<_>>(), [("a", 3, 4)]);
+        assert_eq!(lost(&before, &now).count(), 0);
+        assert_eq!(lost(&now, &before).collect::<Vec<_>>(), ["d"]);
         // What is modelled may grow by two in a hundred.
         let at = |n| counts(&[(MODELLED, n)]);
         assert_eq!(grown(&at(1000), &at(1020)).count(), 0);
