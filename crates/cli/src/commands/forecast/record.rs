@@ -71,7 +71,7 @@ pub(super) fn check_build() -> Result<()> {
 /// The error of a network whose steps cannot be recorded.
 fn not_recorded(why: &str) -> Error {
     Error::failure(format!(
-        "its steps run op by op, and a forecast is of recorded ones: {why}"
+        "steps of this network run op by op, and a forecast is of recorded ones: {why}"
     ))
     .help("`kiln profile --device cuda` measures them on a card")
 }
