@@ -47,6 +47,12 @@ struct Cli {
 enum Task {
     /// Measure, and print one JSON line per measurement
     Run(Run),
+    /// Print the first of those lines alone, which names the card and its driver
+    About {
+        /// Number of the device
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        device: usize,
+    },
     /// Compare measurements in a table and as JSON
     Report(report::Args),
 }
@@ -78,6 +84,9 @@ fn main() -> ExitCode {
             Ok(0) => Err("no bench is as asked for: see the ids in `kiln-cuda-bench --help`".to_string()),
             outcome => outcome.map(|_| ()).map_err(|e| e.to_string()),
         },
+        Task::About { device } => Cuda::new(device)
+            .map(|cuda| println!("{}", measure::about(&cuda, None)))
+            .map_err(|e| e.to_string()),
         Task::Report(args) => report::run(&args),
     };
     match outcome {

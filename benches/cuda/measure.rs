@@ -31,6 +31,23 @@ pub(crate) struct Cost {
     pub(crate) images: u64,
 }
 
+/// The device, its driver, and the card that it is modelled as.
+pub(crate) fn about(cuda: &Cuda, model: Option<&Model>) -> Value {
+    let info = cuda.context().info();
+    let driver = kiln_device::driver()
+        .map(|d| format!("{}.{}", d.version.0, d.version.1))
+        .unwrap_or_default();
+    let (major, minor) = info.compute_capability;
+    json!({
+        "kiln": env!("CARGO_PKG_VERSION"),
+        "device": info.name,
+        "compute_capability": format!("{major}.{minor}"),
+        "multiprocessors": info.multiprocessors,
+        "driver": driver,
+        "modelled_as": model.map(Model::card),
+    })
+}
+
 impl Bench {
     pub(crate) fn new(args: &Run, model: Option<Model>) -> Self {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
@@ -65,19 +82,7 @@ impl Bench {
 
     /// Prints the first line, which describes the device.
     pub(crate) fn about(&self, cuda: &Cuda) {
-        let info = cuda.context().info();
-        let driver = kiln_device::driver()
-            .map(|d| format!("{}.{}", d.version.0, d.version.1))
-            .unwrap_or_default();
-        let (major, minor) = info.compute_capability;
-        self.print(&json!({
-            "kiln": env!("CARGO_PKG_VERSION"),
-            "device": info.name,
-            "compute_capability": format!("{major}.{minor}"),
-            "multiprocessors": info.multiprocessors,
-            "driver": driver,
-            "modelled_as": self.model.as_ref().map(Model::card),
-        }));
+        self.print(&about(cuda, self.model.as_ref()));
     }
 
     /// Measures `work` on the device, after an untimed run that loads its kernels, and models it.

@@ -126,6 +126,7 @@ peer() {
 # stand more options of `kiln train`.
 nets() {
     local net precision batch samples more id folder rate filter chosen
+    "$here/bin/kiln-cuda-bench" about || return 1
     while read -r net precision batch samples more; do
         id="train/$precision/$net-b$batch" chosen=$((${#filters[@]} == 0))
         for filter in "${filters[@]}"; do [[ "/$id" == *[/-]"$filter"* ]] && chosen=1; done

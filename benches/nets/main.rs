@@ -9,6 +9,7 @@
 //! ```
 
 mod clips;
+mod inputs;
 mod logits;
 mod peak;
 mod products;
@@ -49,10 +50,7 @@ fn main() -> Outcome<()> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let result = match words[..] {
-            ["once", model, batch] => once(model, batch, &mut answer),
-            _ => command(&words, threads, &mut works),
-        };
+        let result = command(&words, threads, &mut works);
         answer(&result.unwrap_or_else(|e| json!({ "error": e.to_string() })))?;
     }
     Ok(())
@@ -62,8 +60,10 @@ fn main() -> Outcome<()> {
 fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -> Outcome<Value> {
     let mut keep = |key: &str, work: Work| works.insert(key.to_string(), work);
     match *words {
+        ["once", model, batch] => once(model, batch),
+        ["rss"] => Ok(json!({ "rss": peak_resident() })),
         ["write", row, file] => {
-            row::Row::parse(row)?.write(file)?;
+            inputs::write(row::Row::parse(row)?, file)?;
             Ok(json!({}))
         }
         ["load", key, setting, row, file] => {
@@ -110,15 +110,11 @@ fn repeat(work: &mut Work, seconds: f64) -> Outcome<Value> {
     }
 }
 
-/// Makes a network, takes one step and answers, then takes twenty more steps and returns the last answer.
-fn once(model: &str, batch: &str, answer: &mut dyn FnMut(&Value) -> Outcome<()>) -> Outcome<Value> {
+/// Makes a network and takes one step.
+fn once(model: &str, batch: &str) -> Outcome<Value> {
     let mut step = work::fresh(row::Row::parse(&format!("net/{model}-b{batch}/train"))?)?;
     step()?;
-    answer(&json!({ "first": true }))?;
-    for _ in 0..row::STEPS {
-        step()?;
-    }
-    Ok(json!({ "rss": peak_resident() }))
+    Ok(json!({}))
 }
 
 /// The peak resident memory of this process in bytes, if the system reports it.

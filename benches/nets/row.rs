@@ -1,15 +1,12 @@
-//! A row of the table: the network, the number of samples, training or inference; and the file that every worker reads for it.
+//! A row of the table: the network, the number of samples, training or inference.
 
-use crate::{Outcome, sequences};
+use crate::Outcome;
 use kiln_core::DType;
-use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
-use kiln_data::{Draw, Object, Transform};
 use kiln_models::{Model, OutputKind, PhaseOptions};
-use kiln_nn::module::{StateDict, Value};
+use kiln_nn::autocast;
+use kiln_nn::module::Value;
 use kiln_nn::optim::Optimizer;
-use kiln_nn::weights::{Metadata, write};
-use kiln_nn::{Indices, Rng, Tensor, autocast};
 
 /// Batches of a file, and steps whose losses are compared.
 pub(crate) const STEPS: usize = 20;
@@ -24,9 +21,6 @@ const DETECTORS: (f64, f64) = (1e-5, 0.01);
 /// The factor of StyleGAN2's learning rates: with larger ones two layouts of the same PyTorch network part by a third within
 /// twenty steps.
 const STYLEGAN2_SHARE: f64 = 1e-3;
-
-/// Objects of an image, those that are none included.
-const OBJECTS: usize = 8;
 
 /// The work of a row.
 #[derive(Clone, Copy, PartialEq)]
@@ -53,7 +47,7 @@ pub(crate) struct Row {
     pub(crate) frames: Option<usize>,
     pub(crate) batch: usize,
     pub(crate) pass: Pass,
-    /// True in mixed precision with bf16.
+    /// True in mixed precision with bf16; for texts that are written, with all weights in bf16.
     pub(crate) half: bool,
 }
 
@@ -118,7 +112,7 @@ impl Row {
     }
 
     /// The classes of a detector: steps take boxes from the file.
-    fn detected(self) -> Option<usize> {
+    pub(crate) fn detected(self) -> Option<usize> {
         match self.model.card().output {
             OutputKind::Boxes(classes) => Some(classes),
             _ => None,
@@ -176,7 +170,7 @@ impl Row {
     }
 
     /// The shape `[H, W, C]` of the images, of networks of images.
-    fn image(self) -> Option<[usize; 3]> {
+    pub(crate) fn image(self) -> Option<[usize; 3]> {
         let [h, w, c] = self.model.input().image()?;
         Some([self.side.unwrap_or(h), self.side.unwrap_or(w), c])
     }
@@ -189,92 +183,4 @@ impl Row {
         });
         clip.or(self.image().map(Vec::from))
     }
-
-    /// Images with rectangles, as the network takes them, and their boxes.
-    fn objects(self, classes: usize) -> Outcome<Vec<(&'static str, Value<Cpu>)>> {
-        let (cpu, samples) = (Cpu::new(), STEPS * self.batch);
-        let made = self.model.input().samples(samples, classes, 2)?;
-        let transform = self.model.transform(None)?;
-        let (mut pixels, mut boxes) = (Vec::new(), vec![0f32; samples * OBJECTS * 4]);
-        let (mut labels, mut exists) = (vec![0i32; samples * OBJECTS], vec![0u8; samples * OBJECTS]);
-        for i in 0..samples {
-            let mut sample = made.get(i)?;
-            transform.apply(&mut sample, &Draw::new(0, 0, i))?;
-            pixels.extend_from_slice(&sample.input);
-            for (at, object) in (i * OBJECTS..(i + 1) * OBJECTS).zip(Object::of_targets(&sample.targets)) {
-                boxes[4 * at..4 * at + 4].copy_from_slice(&object.bounds);
-                (labels[at], exists[at]) = (object.class as i32, 1);
-            }
-        }
-        let [h, w, c] = self.image().unwrap_or_default();
-        let (n, each) = (self.batch, [STEPS, self.batch, OBJECTS]);
-        let crowds = vec![0i32; labels.len()];
-        Ok(vec![
-            (
-                "x",
-                Value::Float(Tensor::from_slice(&cpu, &pixels, &[STEPS, n, h, w, c])?),
-            ),
-            (
-                "boxes",
-                Value::Float(Tensor::from_slice(&cpu, &boxes, &[STEPS, n, OBJECTS, 4])?),
-            ),
-            ("classes", Value::Int(Indices::from_slice(&cpu, &labels, &each)?)),
-            ("exists", Value::Int(Indices::from_slice(&cpu, &exists, &each)?)),
-            ("crowds", Value::Int(Indices::from_slice(&cpu, &crowds, &each)?)),
-        ])
-    }
-
-    /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones; for detectors images
-    /// with rectangles, and their boxes.
-    pub(crate) fn write(self, file: &str) -> Outcome<()> {
-        let cpu = Cpu::new();
-        let mut dict = StateDict::of(&self.model.build(&cpu, 1)?);
-        if sequences::are_of(self.model) {
-            let arrays = sequences::arrays(self)?;
-            for name in arrays.names() {
-                if let Some(value) = arrays.get(name) {
-                    dict.insert(name, value.clone());
-                }
-            }
-            return Ok(write(file, &dict, &Metadata::new())?);
-        }
-        if let Some(latent) = self.latent() {
-            let [h, w, c] = self.image().unwrap_or_default();
-            let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
-            let noise = Tensor::randn(&cpu, &[STEPS, self.batch, latent], DType::F32, &mut Rng::new(3))?;
-            dict.insert("x", Value::Float(x));
-            dict.insert("noise", Value::Float(noise));
-            return Ok(write(file, &dict, &Metadata::new())?);
-        }
-        if let Some(classes) = self.detected() {
-            for (name, value) in self.objects(classes)? {
-                dict.insert(name, value);
-            }
-            return Ok(write(file, &dict, &Metadata::new())?);
-        }
-        let samples = STEPS * self.batch;
-        let (x, y) = match self.pixels() {
-            Some(pixels) => {
-                let shape = [&[STEPS, self.batch][..], &pixels].concat();
-                let x = Tensor::rand(&cpu, &shape, DType::F32, &mut Rng::new(2))?;
-                let y = below(samples, self.model.outputs());
-                (Value::Float(x), Indices::from_slice(&cpu, &y, &[STEPS, self.batch])?)
-            }
-            None => {
-                let t = self.model.input().shape[0];
-                let ids = below(samples * t + 1, self.model.outputs());
-                let of = |ids: &[i32]| Indices::from_slice(&cpu, ids, &[STEPS, self.batch, t]);
-                (Value::Int(of(&ids[..samples * t])?), of(&ids[1..])?)
-            }
-        };
-        dict.insert("x", x);
-        dict.insert("y", Value::Int(y));
-        Ok(write(file, &dict, &Metadata::new())?)
-    }
-}
-
-/// `n` random integers below `bound`.
-fn below(n: usize, bound: usize) -> Vec<i32> {
-    let key = Key::new(3, 0, 0);
-    (0..n as u64).map(|i| key.below(i, bound as u32) as i32).collect()
 }

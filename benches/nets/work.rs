@@ -73,7 +73,7 @@ impl Training {
 /// The steps of a network by its task, of one whose batch is more than inputs with labels, each of one update of every phase, on the batches of
 /// the file in turn.
 struct ByTask {
-    steps: Box<dyn Steps<Cpu>>,
+    steps: Steps<Cpu>,
     updates: Vec<Update<Cpu>>,
     batches: Vec<StateDict<Cpu>>,
     at: usize,
@@ -155,6 +155,9 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
         let Some((Input::Tokens(ids), _)) = batches.into_iter().next() else {
             return Err("a network that reads no tokens writes none".into());
         };
+        if row.half {
+            net.to_dtype(DType::BF16)?;
+        }
         return writing::load(net, ids);
     }
     let part = match setting {

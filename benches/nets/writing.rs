@@ -5,7 +5,7 @@ use crate::{Outcome, Work};
 use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
 use kiln_models::Net;
-use kiln_nn::{Indices, Tensor, no_grad};
+use kiln_nn::{DType, Indices, Tensor, no_grad};
 
 /// The tokens of the prompt and those that go on with it, as in `worker.py`.
 const PROMPT: usize = 64;
@@ -16,7 +16,7 @@ pub(crate) fn load(net: Net<Cpu>, ids: Indices<Cpu>) -> Outcome<(Vec<f64>, Work)
     let prompt = ids.narrow(1, 0, PROMPT)?;
     let mut largest = Vec::new();
     write(&net, &prompt, STEPS, &mut |logits| {
-        largest.push(logits.narrow(0, 0, 1)?.max(&[], false)?.item()?);
+        largest.push(logits.narrow(0, 0, 1)?.max(&[], false)?.to_dtype(DType::F32)?.item()?);
         Ok(())
     })?;
     Ok((

@@ -138,7 +138,7 @@ class Gpt(nn.Module):
 
     def write(self, prompt, count, next_at=None):
         """The logits of `count` tokens that go on with a prompt, each the likeliest one."""
-        caches = [torch.zeros(2, len(prompt), 6, 256, 64).unbind() for _ in self.h]
+        caches = [torch.zeros(2, len(prompt), 6, 256, 64, dtype=self.wpe.dtype).unbind() for _ in self.h]
         logits = [self.next(prompt, caches, 0)]
         for past in range(prompt.shape[1], prompt.shape[1] + count - 1):
             ids = logits[-1].argmax(1, keepdim=True)
@@ -364,6 +364,7 @@ class Torch:
         model.eval()
         inductor.freezing = setting.startswith("frozen")
         if worker.is_generation(row):
+            model = model.bfloat16() if worker.is_bf16(row) else model
             return self.write(setting, model, xs[0][:, : worker.PROMPT])
         forward = model if setting.startswith("eager") else torch.compile(model, dynamic=False)
         precision = torch.autocast("cpu", torch.bfloat16, enabled=worker.is_bf16(row))

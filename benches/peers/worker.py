@@ -6,12 +6,13 @@
     run KEY SECONDS             repeats the work and answers {"count": N, "seconds": S}
     drop KEY                    forgets it
     gemm KEY M K N              prepares a product; answers {}
-    once MODEL BATCH            builds a net, trains one step, then 20 more; answers {"first": true} after the first and
-                                {"rss": BYTES} (the peak) at the end
+    once MODEL BATCH            builds a net and trains one step; answers {}
+    rss                         answers {"rss": BYTES}, the most memory that the process has had
 
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
-A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16;
+A ROW is `net/NAME-bN/train`, `net/NAME-bN/infer` or `net/NAME-bN/generate`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16,
+or for texts that are written with all weights in bf16;
 `NAME@64` has images of 64×64 in place of its own, `NAME@8x56` clips of 8 frames of 56×56. FILE is a safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
 images `x` and `noise`, standard normal numbers that stand for all that a step draws; for those that find objects `x` and, of each image, corners
 `boxes`, `classes`, and whether there is one, `exists`; for networks of sequences `batch.FIELD` of every field of their batches, which are trained
@@ -138,11 +139,9 @@ def serve(peer):
                     peer.forget()
                 answer({})
             elif command == "once":
-                step = peer.once(words[0], int(words[1]))
-                step()
-                answer({"first": True})
-                for _ in range(STEPS):
-                    step()
+                peer.once(words[0], int(words[1]))()
+                answer({})
+            elif command == "rss":
                 answer({"rss": peak_resident()})
             else:
                 answer({"error": f"no command {command}"})

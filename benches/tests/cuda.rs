@@ -169,6 +169,16 @@ fn a_bundle_says_what_ran_and_what_did_not() {
         "{results}"
     );
 
+    // Whole nets alone name the card as well.
+    let output = run(&["--filter", "no-such-net", "--out", "nets", "nets"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let nets = json(&folder.join("nets/nets.json"));
+    assert_eq!(nets["results"], json!([]));
+    let about = &nets["about"];
+    assert_eq!(about[0]["compute_capability"], "9.0", "{about}");
+    assert!(about[0]["driver"].as_str().is_some_and(|d| !d.is_empty()), "{about}");
+    assert_eq!(about[1]["peer"], "torch", "{about}");
+
     for wrong in [&["--filter"][..], &["--fast"], &["benches"]] {
         let output = run(wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures Kiln and its peers on the same work, in one table.
 
 mod framework;
+mod memory;
 mod nets;
 mod ops;
 mod peers;
@@ -27,7 +28,8 @@ use workers::Workers;
   cargo xtask bench --setup-peers      once: PyTorch, TensorFlow and JAX into .venv-peers (some GB of downloads)
   cargo xtask bench                    everything; takes an hour or more, wants a quiet machine
   cargo xtask bench --quick net/lenet  a first impression of some rows
-Ids: net/NAME-bN/train and /infer, net-bf16/… (mixed precision, beside Kiln in f32 too), gemm/MxKxN/tT, scaling/…, start/…, and ops such as conv-forward/mnist2-b32.
+Ids: net/NAME-bN/train and /infer, net-bf16/… (mixed precision, beside Kiln in f32 too), gemm/MxKxN/tT, scaling/…, start/…,
+memory/NAME-bN/train (with --quick the first setting of each peer), and ops such as conv-forward/mnist2-b32.
 
 Nets and products take turns, Kiln then every peer in each of its settings, round after round, and the ratio is the median of
 the rounds'. A net counts once twenty training steps (or forward passes) from the same weights on the same batches have
@@ -129,9 +131,11 @@ fn in_turns(args: &Args, plan: Plan, workers: &mut Workers) -> Vec<Entry> {
             entries.extend(products::measure(workers, size, &plan));
         }
     }
-    let ids = rows::START;
-    if ids.iter().any(|id| wanted(id)) {
-        entries.extend(start::measure(workers, &plan).into_iter().filter(|e| wanted(&e.id)));
+    if wanted(rows::START) {
+        entries.push(start::measure(workers, &plan));
+    }
+    for row in rows::memory().iter().filter(|row| wanted(&row.memory_id())) {
+        entries.extend(memory::measure(workers, row, &plan));
     }
     entries
 }

@@ -8,7 +8,8 @@ use super::rounds::{Rounds, difference, median};
 use super::rows::{NetRow, Pass};
 use super::workers::Workers;
 use crate::workspace::root;
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// The key of Kiln's work in f32 beside a row in mixed precision.
 const SINGLE: &str = "f32";
@@ -23,16 +24,9 @@ struct Contender {
 pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Option<Entry> {
     let id = row.id();
     println!("\n{id}");
-    let file = root().join("target/bench/row.safetensors");
-    let words = file.to_string_lossy();
-    if words.contains(char::is_whitespace) {
-        println!("  the path {words} has a space in it, which workers cannot read");
-        return None;
-    }
-    if let Some(Err(e)) = file.parent().map(std::fs::create_dir_all) {
-        println!("  cannot create the folder of {words}: {e}");
-        return None;
-    }
+    let file = written(workers, row, plan)
+        .inspect_err(|e| println!("  kiln: {e}"))
+        .ok()?;
     let mut entry = Entry::new(&id);
     entry.per_repetition = Some(row.made());
     let (contenders, reference) = load(workers, row, plan, &file, &mut entry)?;
@@ -71,6 +65,21 @@ pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Optio
     Some(entry)
 }
 
+/// The file of a row, which Kiln's worker writes.
+pub(super) fn written(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Result<PathBuf, String> {
+    let file = root().join("target/bench/row.safetensors");
+    let words = file.to_string_lossy();
+    if words.contains(char::is_whitespace) {
+        return Err(format!("the path {words} has a space in it, which workers cannot read"));
+    }
+    if let Some(Err(e)) = file.parent().map(std::fs::create_dir_all) {
+        return Err(format!("cannot create the folder of {words}: {e}"));
+    }
+    let command = format!("write {} {words}", row.id());
+    workers.ask(Framework::Kiln, plan.threads, &command)?;
+    Ok(file)
+}
+
 /// Has every framework load the row; returns those whose losses agree with Kiln's, Kiln first, and Kiln's losses.
 fn load(
     workers: &mut Workers,
@@ -80,13 +89,7 @@ fn load(
     entry: &mut Entry,
 ) -> Option<(Vec<Contender>, Vec<f64>)> {
     let command = |key: usize, setting: &str| format!("load k{key} {setting} {} {}", row.id(), file.display());
-    let written = workers.ask(
-        Framework::Kiln,
-        plan.threads,
-        &format!("write {} {}", row.id(), file.display()),
-    );
-    let kiln = written.and_then(|_| losses(workers, Framework::Kiln, plan.threads, &command(0, "default")));
-    let reference = match kiln {
+    let reference = match losses(workers, Framework::Kiln, plan.threads, &command(0, "default")) {
         Ok(losses) => losses,
         Err(e) => {
             println!("  kiln: {e}");
@@ -130,13 +133,17 @@ fn load(
 
 /// The losses in a worker's answer.
 fn losses(workers: &mut Workers, who: Framework, threads: usize, command: &str) -> Result<Vec<f64>, String> {
-    let answer = workers.ask(who, threads, command)?;
+    workers.ask(who, threads, command).map(|answer| losses_of(&answer))
+}
+
+/// The losses in the answer to `load`.
+pub(super) fn losses_of(answer: &Value) -> Vec<f64> {
     let losses = answer["losses"].as_array().into_iter().flatten();
-    Ok(losses.map(|l| l.as_f64().unwrap_or(f64::NAN)).collect())
+    losses.map(|l| l.as_f64().unwrap_or(f64::NAN)).collect()
 }
 
 /// The settings of a framework for training or what comes after it.
-fn settings(workers: &mut Workers, who: Framework, threads: usize, pass: Pass) -> Vec<String> {
+pub(super) fn settings(workers: &mut Workers, who: Framework, threads: usize, pass: Pass) -> Vec<String> {
     workers
         .get(who, threads)
         .map(|w| {

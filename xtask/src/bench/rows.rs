@@ -29,7 +29,7 @@ pub(super) struct NetRow {
     pub(super) name: &'static str,
     pub(super) batch: usize,
     pub(super) pass: Pass,
-    /// True in mixed precision with bf16.
+    /// True in mixed precision with bf16; for texts that are written, with all weights in bf16.
     pub(super) half: bool,
 }
 
@@ -43,6 +43,11 @@ impl NetRow {
             Pass::Generate => "generate",
         };
         format!("{kind}/{}-b{}/{what}", self.name, self.batch)
+    }
+
+    /// The id of the memory that the row's training takes: `memory/resnet18-b32/train`.
+    pub(super) fn memory_id(&self) -> String {
+        self.id().replacen("net", "memory", 1)
     }
 
     /// The relative difference that the losses of twenty steps may have.
@@ -92,7 +97,7 @@ const NETS: [(&str, &[usize], &[usize]); 18] = [
 const WRITERS: [(&str, &[usize]); 1] = [("gpt-mini", &[1])];
 
 /// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks without rows of inference, which make
-/// images or find objects; then those that write.
+/// images or find objects; then those that write, in f32 and in bf16.
 pub(super) fn nets() -> Vec<NetRow> {
     let of = |half: bool, pass: Pass| {
         let of_kind = NETS
@@ -110,11 +115,12 @@ pub(super) fn nets() -> Vec<NetRow> {
         })
     };
     let writing = WRITERS.iter().flat_map(|&(name, batches)| {
-        batches.iter().map(move |&batch| NetRow {
+        let halves = batches.iter().flat_map(|&batch| [(batch, false), (batch, true)]);
+        halves.map(move |(batch, half)| NetRow {
             name,
             batch,
             pass: Pass::Generate,
-            half: false,
+            half,
         })
     });
     let kinds = [false, true]
@@ -150,8 +156,15 @@ pub(super) fn product_id((m, k, n): (usize, usize, usize), threads: usize) -> St
     format!("gemm/{m}x{k}x{n}/t{threads}")
 }
 
-/// The ids of the time from process start to the end of the first step, and of peak memory.
-pub(super) const START: [&str; 2] = ["start/mnist-cnn-b128/first-step", "start/mnist-cnn-b128/peak-memory"];
+/// The rows whose memory is measured: training in f32.
+pub(super) fn memory() -> Vec<NetRow> {
+    let mut rows = nets();
+    rows.retain(|row| row.pass == Pass::Train && !row.half);
+    rows
+}
+
+/// The id of the time from process start to the end of the first step.
+pub(super) const START: &str = "start/mnist-cnn-b128/first-step";
 
 /// The id of the comparison of one thread with all.
 pub(super) const SCALING: &str = "scaling/resnet18-b32/train";
@@ -163,7 +176,8 @@ pub(super) fn ids(threads: usize) -> Vec<String> {
     for threads in thread_counts(threads) {
         ids.extend(PRODUCTS.iter().map(|&p| product_id(p, threads)));
     }
-    ids.extend(START.map(str::to_string));
+    ids.push(START.to_string());
+    ids.extend(memory().iter().map(NetRow::memory_id));
     ids
 }
 
@@ -181,7 +195,7 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 47 + 1 + 2 * PRODUCTS.len() + 2);
+        assert_eq!(ids.len(), 48 + 1 + 2 * PRODUCTS.len() + 1 + 20);
         for id in [
             "net/lenet-b4/train",
             "net-bf16/lenet-b4/train",
@@ -189,7 +203,9 @@ mod tests {
             "net-bf16/mobilenet-v2-32-b32/infer",
             "net/gpt-mini-b8/infer",
             "net/gpt-mini-b1/generate",
+            "net-bf16/gpt-mini-b1/generate",
             "gemm/512x4608x512/t1",
+            "memory/mnist-cnn-b32/train",
         ] {
             assert!(ids.iter().any(|i| i == id), "{id}");
         }

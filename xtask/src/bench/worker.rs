@@ -24,14 +24,6 @@ pub(super) struct Worker {
     pub(super) infer: Vec<String>,
 }
 
-/// The cost of starting a process.
-pub(super) struct Start {
-    /// Seconds from the start of the process to the end of its first training step.
-    pub(super) seconds: f64,
-    /// Peak resident memory in bytes, after twenty more steps.
-    pub(super) resident: Option<f64>,
-}
-
 impl Worker {
     /// Starts a process and waits for its first line, which has name, version and settings.
     pub(super) fn start(command: &mut Command) -> Result<Worker, String> {
@@ -117,18 +109,14 @@ impl Worker {
             .status();
     }
 
-    /// Measures a new process from its start to the end of its first training step, and its memory after twenty more.
-    pub(super) fn once(command: &mut Command, model: &str, batch: usize) -> Result<Start, String> {
+    /// The seconds of a new process from its start to the end of its first training step.
+    pub(super) fn once(command: &mut Command, model: &str, batch: usize) -> Result<f64, String> {
         let start = Instant::now();
         let mut worker = Worker::spawn(command)?;
         worker.tell(&format!("once {model} {batch}"))?;
         worker.hear()?;
         worker.hear()?;
-        let seconds = start.elapsed().as_secs_f64();
-        Ok(Start {
-            seconds,
-            resident: worker.hear()?["rss"].as_f64(),
-        })
+        Ok(start.elapsed().as_secs_f64())
     }
 }
 

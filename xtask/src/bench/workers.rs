@@ -2,7 +2,7 @@
 
 use super::framework::Framework;
 use super::peers::Pythons;
-use super::worker::{Start, Worker};
+use super::worker::Worker;
 use crate::workspace::{cargo, root};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -64,9 +64,14 @@ impl Workers {
         answer
     }
 
-    /// The cost of starting a process.
-    pub(super) fn once(&self, who: Framework, threads: usize, model: &str, batch: usize) -> Result<Start, String> {
+    /// The seconds of a new process from its start to the end of its first training step.
+    pub(super) fn once(&self, who: Framework, threads: usize, model: &str, batch: usize) -> Result<f64, String> {
         Worker::once(&mut self.command(who, threads)?, model, batch)
+    }
+
+    /// A process of its own, which ends when it is dropped.
+    pub(super) fn fresh(&self, who: Framework, threads: usize) -> Result<Worker, String> {
+        Worker::start(&mut self.command(who, threads)?)
     }
 
     /// Names and versions of the frameworks that ran.
