@@ -13,7 +13,7 @@ use kiln_data::TokenizerChoice;
 use kiln_models::Model;
 use std::path::PathBuf;
 
-pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, TranscribeArgs, WeightsArgs};
+pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, TranscribeArgs, WeightDtype, WeightsArgs};
 pub(crate) use find_batch::FindBatchArgs;
 pub(crate) use find_lr::FindLrArgs;
 pub(crate) use forecast::ForecastArgs;

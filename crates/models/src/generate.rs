@@ -3,7 +3,7 @@
 use crate::language::TextCache;
 use crate::{LanguageModel, Sampler};
 use kiln_core::{Backend, Error, Result};
-use kiln_nn::{Indices, no_grad};
+use kiln_nn::{DType, Indices, no_grad};
 
 /// The tokens with which a language model goes on with a text, one after the other and without end. The model must be in evaluation
 /// mode.
@@ -70,7 +70,8 @@ impl<'a, B: Backend> Generator<'a, B> {
         let unread = &self.text[self.text.len() - self.unread..];
         no_grad(|| {
             let ids = Indices::from_slice(self.model.backend(), unread, &[1, unread.len()])?;
-            self.model.next(&ids, &mut self.cache)?.to_vec::<f32>()
+            let logits = self.model.next(&ids, &mut self.cache)?;
+            logits.to_dtype(DType::F32)?.to_vec::<f32>()
         })
     }
 }

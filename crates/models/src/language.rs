@@ -1,7 +1,7 @@
 //! The interface of language models.
 
 use kiln_core::{Backend, Error, Result};
-use kiln_nn::{Indices, KeyValueCache, Module, Tensor, no_grad, trace};
+use kiln_nn::{DType, Indices, KeyValueCache, Module, Tensor, no_grad, trace};
 
 /// The memory that a language model has of the tokens it has read: keys and values of every layer (the `past_key_values` of
 /// Hugging Face's transformers).
@@ -127,7 +127,8 @@ pub trait LanguageModel<B: Backend>: Module<B> {
         }
         no_grad(|| {
             let ids = Indices::from_slice(self.backend(), seen, &[1, seen.len()])?;
-            self.next(&ids, &mut self.cache())?.to_vec::<f32>()
+            let logits = self.next(&ids, &mut self.cache())?;
+            logits.to_dtype(DType::F32)?.to_vec::<f32>()
         })
     }
 }

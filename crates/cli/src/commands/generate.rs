@@ -1,6 +1,6 @@
 //! `kiln generate`: text or images from the network of a run.
 
-use crate::args::GenerateArgs;
+use crate::args::{GenerateArgs, WeightDtype};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
@@ -10,7 +10,7 @@ use kiln_core::Backend;
 use kiln_data::{DataError, Tokens};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Generator, LanguageModel, Model, Net, OutputKind, Sampler};
-use kiln_nn::no_grad;
+use kiln_nn::{Module, no_grad};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,15 @@ impl Task for Generate<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<()> {
         let args = self.0;
-        let saved = weights::load(&args.weights(), backend)?;
-        let Saved { path, model, net, .. } = &saved;
+        let mut saved = weights::load(&args.weights(), backend)?;
+        let model = &saved.model;
         if model.card().output == OutputKind::Images {
             let of_text = [
                 ("--prompt", args.prompt.is_some()),
                 ("--top-k", args.top_k.is_some()),
                 ("--top-p", args.top_p.is_some()),
                 ("--repetition-penalty", args.repetition_penalty.is_some()),
+                ("--dtype", args.dtype != WeightDtype::F32),
             ];
             if let Some((flag, _)) = of_text.into_iter().find(|(_, given)| *given) {
                 return Err(Error::usage(format!("{model} makes images, and goes on with no text"))
@@ -41,11 +42,13 @@ impl Task for Generate<'_> {
                 out: args.out.clone(),
                 json: false,
             };
-            return draw(net, backend, *model, path, &drawn);
+            return draw(&saved.net, backend, *model, &saved.path, &drawn);
         }
         if args.walks {
             return Err(Error::usage(format!("{model} makes no images to walk between")).help("leave --walks out"));
         }
+        saved.net.to_dtype(args.dtype.dtype())?;
+        let Saved { path, model, net, .. } = &saved;
         let (Some(gpt), Some(text_tokens)) = (net.language_model(), saved.tokens()?) else {
             return Err(Error::usage(format!(
                 "{}: {model} is no language model, so there is no text to generate",

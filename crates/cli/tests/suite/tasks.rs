@@ -162,6 +162,7 @@ fn pictures_are_drawn_and_reconstructed() {
         assert!(files[0] == files[1] && files[0] != files[2]);
         assert_eq!(files[0], read(dir.path(), &format!("{model}/samples.png")));
         run(dir.path(), &["generate", model, "--prompt", "To be"]).fails(2, &[model, "--prompt"]);
+        run(dir.path(), &["generate", model, "--dtype", "bf16"]).fails(2, &[model, "--dtype"]);
         let told = generate(&["--walks", "--count", "10"]);
         assert!(told.contains("walks.png") && told.contains("16 new images"), "{told}");
         assert_eq!(png(dir.path(), &format!("{model}/walks.png")).1, 2 * 30 + 2);

@@ -85,6 +85,9 @@ fn a_text_is_learned_and_goes_on() {
         generate(&["--top-p", "0", "--seed", "5"])
     );
     assert_ne!(text, generate(&["--repetition-penalty", "10"]));
+    for dtype in ["bf16", "f16"] {
+        assert_eq!(generate(&["--dtype", dtype]).chars().count(), 5 + 12 + 1);
+    }
     assert_eq!(
         succeeds(dir.path(), &["generate", "run/last.safetensors", "--tokens", "3"])
             .stdout
@@ -101,6 +104,7 @@ fn a_text_is_learned_and_goes_on() {
         (&["generate", "run", "--prompt", ""], 2, &["the prompt is empty"]),
         (&["generate", "run", "--temperature", "-1"], 2, &["--temperature"]),
         (&["generate", "run", "--top-k", "0"], 2, &["--top-k"]),
+        (&["generate", "run", "--dtype", "int8"], 2, &["--dtype", "bf16"]),
         (&["generate", "run", "--top-p", "1.5"], 2, &["--top-p", "from 0 to 1"]),
         (
             &["generate", "run", "--repetition-penalty", "0"],

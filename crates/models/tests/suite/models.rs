@@ -8,7 +8,7 @@ use kiln_models::{
     ResNetConfig, Sampler, TextCache, Update, Vgg, VggConfig,
 };
 use kiln_nn::trace::trace;
-use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
+use kiln_nn::{DType, Indices, Init, Layer, Module, Tensor, no_grad};
 
 /// The networks that a test can afford to build and to run; the others are tested at smaller sizes in `published.rs` and `images.rs`.
 fn affordable() -> impl Iterator<Item = Model> {
@@ -367,6 +367,48 @@ fn a_cache_gives_the_logits_of_the_whole_text() {
         assert!(net.next(&one, &mut cache).unwrap_err().to_string().contains("cache"));
         let of_one = &mut TextCache::new(1);
         assert!(net.next(&one, of_one).unwrap_err().to_string().contains("1 layers"));
+    }
+}
+
+/// With weights of 16 bits, logits are those of f32 but for roundings, whether keys and values are kept or not, and a generator draws from them.
+#[test]
+fn language_models_write_in_half_dtypes() {
+    let cpu = Cpu::new();
+    let init = || Init::new(&cpu, 3);
+    let config = Gpt2Config {
+        vocabulary: 11,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        width: 8,
+        dropout: 0.1,
+    };
+    let (mut gpt, mut gpt2) = (Gpt::new(init(), small()).unwrap(), Gpt2::new(init(), config).unwrap());
+    let nets: [&mut dyn LanguageModel<Cpu>; 2] = [&mut gpt, &mut gpt2];
+    for net in nets {
+        net.eval();
+        let text = [3, 1, 4, 1, 5, 9];
+        let of_f32 = net.next_logits(&text).unwrap();
+        let size = of_f32.iter().fold(0f32, |most, x| most.max(x.abs()));
+        for (dtype, rounding) in [(DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
+            net.to_dtype(dtype).unwrap();
+            let mut cache = net.cache();
+            let mut next = |ids: &[i32]| {
+                let ids = Indices::from_slice(&cpu, ids, &[1, ids.len()]).unwrap();
+                let logits = net.next(&ids, &mut cache).unwrap();
+                assert_eq!(logits.dtype(), dtype);
+                logits.to_f64().unwrap()
+            };
+            next(&text[..4]);
+            let kept = [&text[4..5], &text[5..]].map(&mut next);
+            let whole = net.next_logits(&text).unwrap();
+            for ((&expected, &a), &b) in of_f32.iter().zip(&whole).zip(&kept[1]) {
+                let near = |x: f32| (x - expected).abs() <= 4.0 * rounding * size;
+                assert!(near(a) && near(b as f32), "{dtype}: {a}, {b} for {expected}, of {size}");
+            }
+            let drawn = Generator::new(&*net, Sampler::new(0), &text).unwrap().take(20);
+            assert_eq!(drawn.filter(|token| token.is_ok()).count(), 20);
+        }
     }
 }
 
