@@ -36,7 +36,8 @@ mod synthetic;
 mod transforms;
 
 pub use batch::{
-    ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, arrays_of, storage,
+    AnyBatch, AnyBatchOn, ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut,
+    arrays_of, storage,
 };
 pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{

@@ -2,9 +2,9 @@
 
 use crate::PhaseOptions;
 use crate::language::LanguageModel;
-use crate::task::{self, Batches, Purpose, Task};
+use crate::task::{Batches, Purpose, Task};
 use kiln_core::{Backend, DType, Error, ModuleId, Result};
-use kiln_data::{Batch, Dataset, Sample};
+use kiln_data::{AnyBatch, AnyBatchOn, Batch, Dataset, Loader, Sample};
 use kiln_nn::detection::Detections;
 use kiln_nn::optim::{Optimizer, Schedule, Sgd, SharedOptimizer};
 use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable, no_grad};
@@ -74,76 +74,10 @@ pub trait OneBatch<B: Backend> {
 /// A function that looks at a batch and returns true to see the next one.
 pub type Look<'a, B> = &'a mut dyn FnMut(&dyn OneBatch<B>) -> kiln_train::Result<bool>;
 
-/// The methods of a [`Net`].
+/// What a [`Net`] is asked, of whatever task.
 pub trait AnyTask<B: Backend>: Walkable<B> {
     /// The names of the updates of a step, in order; one that is empty if there is one. [`Update`]s are given in this order.
     fn phases(&self) -> Vec<&'static str>;
-
-    /// The number of batches in an epoch.
-    ///
-    /// # Errors
-    /// Options that are out of range.
-    fn batches(&self, batches: Batches) -> kiln_train::Result<usize>;
-
-    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid` if there are any.
-    ///
-    /// # Errors
-    /// As [`Trainer::fit_phases`].
-    fn fit(
-        &mut self,
-        trainer: &mut Trainer<B>,
-        updates: &mut [Update<B>],
-        train: Batches,
-        valid: Option<Batches>,
-    ) -> kiln_train::Result<Report>;
-
-    /// Measures the network as in validation: [`evaluate`](kiln_train::evaluate()). It is in training mode then.
-    ///
-    /// # Errors
-    /// As [`evaluate`](kiln_train::evaluate()).
-    fn evaluate(
-        &mut self,
-        backend: &B,
-        batches: Batches,
-        metrics: &mut [&mut dyn Metric<B>],
-    ) -> kiln_train::Result<Evaluation>;
-
-    /// Trains for some steps while the learning rate of one phase grows: [`find_lr_of_phase`].
-    ///
-    /// # Errors
-    /// As [`find_lr_of_phase`].
-    fn find_lr(
-        &mut self,
-        backend: &B,
-        updates: &mut [Update<B>],
-        phase: usize,
-        batches: Batches,
-        range: LrRange,
-    ) -> kiln_train::Result<LrCurve>;
-
-    /// Shows `look` the batches of the first epoch, until it has seen enough. Nothing is recorded for gradients.
-    ///
-    /// # Errors
-    /// Those of the loader and of `look`.
-    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()>;
-
-    /// Makes the step of a capsule again, by the loss of its phase: [`Capsule::replay`]. Random numbers are those of the run for a network
-    /// of the run's seed.
-    ///
-    /// # Errors
-    /// A phase that the network has not, and as [`Capsule::replay`].
-    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay>;
-
-    /// Compares the ops of a step of a run with a twin again: [`Capsule::compare`] for the network of the capsule and its batches.
-    ///
-    /// # Errors
-    /// A phase that the network has not, and as [`Capsule::compare`].
-    fn compare(
-        &mut self,
-        backend: &B,
-        capsule: &Capsule,
-        twin: &mut Twin,
-    ) -> kiln_train::Result<(Option<Deviation>, usize)>;
 
     /// The metrics of its results, which may compare with the samples held back.
     ///
@@ -186,12 +120,145 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
 }
 
-/// A network with its task, of whatever kind both are. As a module it is the network; its methods are those of [`AnyTask`].
-pub struct Net<B: Backend>(Box<dyn AnyTask<B>>);
+/// What a task is trained and measured by, on batches whose type is forgotten: so the trainer is compiled once for a backend, and not for each
+/// network.
+pub(crate) trait Trainable<B: Backend>: AnyTask<B> {
+    /// The loader of batches.
+    fn any_loader(&self, batches: Batches, purpose: Purpose) -> kiln_data::Result<Loader<Sample, AnyBatch>>;
+
+    /// The loss of the phase with this number, its parts and what metrics read.
+    fn step(&self, phase: usize, batch: &AnyBatchOn<B>) -> Result<Output<B>>;
+
+    /// True for the dotted names of the parameters that the phase with this number trains.
+    fn trains(&self, phase: usize) -> fn(&str) -> bool;
+
+    /// The measurements of validation.
+    fn measure(&self, batch: &AnyBatchOn<B>) -> Result<Output<B>>;
+
+    /// The forward pass, without a loss.
+    fn forward(&self, batch: &AnyBatchOn<B>) -> Result<Tensor<B>>;
+}
+
+/// A network with its task, of whatever kind both are. As a module it is the network; what it is asked are the methods of [`AnyTask`].
+pub struct Net<B: Backend>(Box<dyn Trainable<B>>);
 
 impl<B: Backend> Net<B> {
     pub(crate) fn new<M: Module<B> + 'static, T: Batch>(task: Task<B, M, T>) -> Self {
         Net(Box::new(task))
+    }
+
+    pub(crate) fn task(&self) -> &dyn Trainable<B> {
+        &*self.0
+    }
+
+    fn loader(&self, batches: Batches, purpose: Purpose) -> kiln_data::Result<Loader<Sample, AnyBatch>> {
+        self.0.any_loader(batches, purpose)
+    }
+
+    /// The number of batches in an epoch.
+    ///
+    /// # Errors
+    /// Options that are out of range.
+    pub fn batches(&self, batches: Batches) -> kiln_train::Result<usize> {
+        Ok(self.loader(batches, Purpose::Training)?.batches())
+    }
+
+    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid` if there are any.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit_phases`].
+    pub fn fit(
+        &mut self,
+        trainer: &mut Trainer<B>,
+        updates: &mut [Update<B>],
+        train: Batches,
+        valid: Option<Batches>,
+    ) -> kiln_train::Result<Report> {
+        let train = self.loader(train, Purpose::Training)?;
+        let valid = valid.map(|valid| self.loader(valid, Purpose::Measuring)).transpose()?;
+        let measure = |net: &Net<B>, batch: &AnyBatchOn<B>| net.0.measure(batch);
+        let valid = valid.as_ref().map(|valid| Validation::new(valid, measure));
+        let phases = phases(self, updates);
+        trainer.fit_phases(self, phases, &train, valid.as_ref())
+    }
+
+    /// Measures the network as in validation: [`evaluate`](kiln_train::evaluate()). It is in training mode then.
+    ///
+    /// # Errors
+    /// As [`evaluate`](kiln_train::evaluate()).
+    pub fn evaluate(
+        &mut self,
+        backend: &B,
+        batches: Batches,
+        metrics: &mut [&mut dyn Metric<B>],
+    ) -> kiln_train::Result<Evaluation> {
+        let loader = self.loader(batches, Purpose::Measuring)?;
+        let measure = |net: &Net<B>, batch: &AnyBatchOn<B>| net.0.measure(batch);
+        evaluate(backend, self, &measure, &loader, metrics)
+    }
+
+    /// Trains for some steps while the learning rate of one phase grows: [`find_lr_of_phase`].
+    ///
+    /// # Errors
+    /// As [`find_lr_of_phase`].
+    pub fn find_lr(
+        &mut self,
+        backend: &B,
+        updates: &mut [Update<B>],
+        phase: usize,
+        batches: Batches,
+        range: LrRange,
+    ) -> kiln_train::Result<LrCurve> {
+        let loader = self.loader(batches, Purpose::Training)?;
+        let phases = phases(self, updates);
+        find_lr_of_phase(backend, self, phases, phase, &loader, range)
+    }
+
+    /// Shows `look` the batches of the first epoch, until it has seen enough. Nothing is recorded for gradients.
+    ///
+    /// # Errors
+    /// Those of the loader and of `look`.
+    pub fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
+        no_grad(|| {
+            for host in self.loader(batches, Purpose::Measuring)?.epoch(0)? {
+                let batch = host?.to_device(backend)?;
+                if !look(&OnDevice { net: self, batch })? {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the step of a capsule again, by the loss of its phase: [`Capsule::replay`]. Random numbers are those of the run for a network
+    /// of the run's seed.
+    ///
+    /// # Errors
+    /// A phase that the network has not, and as [`Capsule::replay`].
+    pub fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
+        let step = step(self.phase_of(capsule)?);
+        capsule.replay::<B, Net<B>, AnyBatch>(backend, self, step, dtype)
+    }
+
+    /// Compares the ops of a step of a run with a twin again: [`Capsule::compare`] for the network of the capsule and its batches.
+    ///
+    /// # Errors
+    /// A phase that the network has not, and as [`Capsule::compare`].
+    pub fn compare(
+        &mut self,
+        backend: &B,
+        capsule: &Capsule,
+        twin: &mut Twin,
+    ) -> kiln_train::Result<(Option<Deviation>, usize)> {
+        let step = step(self.phase_of(capsule)?);
+        capsule.compare::<B, Net<B>, AnyBatch>(backend, self, step, twin)
+    }
+
+    /// The number of the phase that a capsule is of.
+    fn phase_of(&self, capsule: &Capsule) -> Result<usize> {
+        let asked = &capsule.cause().phase[..];
+        let found = self.phases().iter().position(|name| *name == asked);
+        found.ok_or_else(|| Error::invalid("replay", "phase", asked, "a phase of this network"))
     }
 }
 
@@ -209,110 +276,72 @@ impl<B: Backend> DerefMut for Net<B> {
     }
 }
 
+/// The closure of the phase with this number.
+pub(crate) fn step<B: Backend>(phase: usize) -> impl Fn(&Net<B>, &AnyBatchOn<B>) -> Result<Output<B>> + 'static {
+    move |net, batch| net.0.step(phase, batch)
+}
+
 /// The phases of a run.
-fn phases<'a, B: Backend, M: Module<B> + 'a, T: Batch>(
-    task: &[crate::task::Phase<B, M, T>],
-    updates: &'a mut [Update<B>],
-) -> Vec<Phase<'a, B, M, T>> {
-    let phase = |(phase, update): (&crate::task::Phase<B, M, T>, &'a mut Update<B>)| {
-        let (step, trains) = (phase.step, phase.trains);
-        let made = Phase::new(phase.name, &mut *update.optimizer, step).every(update.every);
-        let made = match phase.name {
+fn phases<'a, B: Backend>(net: &Net<B>, updates: &'a mut [Update<B>]) -> Vec<Phase<'a, B, Net<B>, AnyBatch>> {
+    let phase = |((number, name), update): ((usize, &'static str), &'a mut Update<B>)| {
+        let made = Phase::new(name, &mut *update.optimizer, step(number)).every(update.every);
+        let made = match name {
             "" => made,
-            _ => made.trains(trains),
+            _ => made.trains(net.0.trains(number)),
         };
         match &update.schedule {
             Some(schedule) => made.schedule(schedule.clone()),
             None => made,
         }
     };
-    task.iter().zip(updates).map(phase).collect()
+    net.phases().into_iter().enumerate().zip(updates).map(phase).collect()
 }
 
-struct OnDevice<'a, B: Backend, M, T: Batch> {
-    task: &'a Task<B, M, T>,
-    batch: T::On<B>,
+struct OnDevice<'a, B: Backend> {
+    net: &'a Net<B>,
+    batch: AnyBatchOn<B>,
 }
 
-impl<B: Backend, M, T: Batch> OneBatch<B> for OnDevice<'_, B, M, T> {
+impl<B: Backend> OneBatch<B> for OnDevice<'_, B> {
     fn measure(&self) -> Result<Output<B>> {
-        (self.task.measure)(&self.task.net, &self.batch)
+        self.net.0.measure(&self.batch)
     }
     fn forward(&self) -> Result<Tensor<B>> {
-        (self.task.forward)(&self.task.net, &self.batch)
+        self.net.0.forward(&self.batch)
+    }
+}
+
+/// The batch of a task.
+fn batch_of<T: Batch, B: Backend>(batch: &AnyBatchOn<B>) -> Result<T::On<B>> {
+    let of = batch.of::<T>();
+    of.map_err(|e| Error::invalid("task", "batch", e, "the arrays that this network takes"))
+}
+
+impl<B: Backend, M: Module<B>, T: Batch> Trainable<B> for Task<B, M, T> {
+    fn any_loader(&self, batches: Batches, purpose: Purpose) -> kiln_data::Result<Loader<Sample, AnyBatch>> {
+        Ok(self.loader(batches, purpose)?.any())
+    }
+
+    fn step(&self, phase: usize, batch: &AnyBatchOn<B>) -> Result<Output<B>> {
+        (self.phases[phase].step)(&self.net, &batch_of::<T, B>(batch)?)
+    }
+
+    fn trains(&self, phase: usize) -> fn(&str) -> bool {
+        self.phases[phase].trains
+    }
+
+    fn measure(&self, batch: &AnyBatchOn<B>) -> Result<Output<B>> {
+        (self.measure)(&self.net, &batch_of::<T, B>(batch)?)
+    }
+
+    fn forward(&self, batch: &AnyBatchOn<B>) -> Result<Tensor<B>> {
+        (self.forward)(&self.net, &batch_of::<T, B>(batch)?)
     }
 }
 
 impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
     fn phases(&self) -> Vec<&'static str> {
         self.phases.iter().map(|phase| phase.name).collect()
-    }
-
-    fn batches(&self, batches: Batches) -> kiln_train::Result<usize> {
-        Ok(self.loader(batches, Purpose::Training)?.batches())
-    }
-
-    fn fit(
-        &mut self,
-        trainer: &mut Trainer<B>,
-        updates: &mut [Update<B>],
-        train: Batches,
-        valid: Option<Batches>,
-    ) -> kiln_train::Result<Report> {
-        let train = self.loader(train, Purpose::Training)?;
-        let valid = valid.map(|valid| self.loader(valid, Purpose::Measuring)).transpose()?;
-        let valid = valid.as_ref().map(|valid| Validation::new(valid, self.measure));
-        trainer.fit_phases(&mut self.net, phases(&self.phases, updates), &train, valid.as_ref())
-    }
-
-    fn evaluate(
-        &mut self,
-        backend: &B,
-        batches: Batches,
-        metrics: &mut [&mut dyn Metric<B>],
-    ) -> kiln_train::Result<Evaluation> {
-        let loader = self.loader(batches, Purpose::Measuring)?;
-        evaluate(backend, &mut self.net, &self.measure, &loader, metrics)
-    }
-
-    fn find_lr(
-        &mut self,
-        backend: &B,
-        updates: &mut [Update<B>],
-        phase: usize,
-        batches: Batches,
-        range: LrRange,
-    ) -> kiln_train::Result<LrCurve> {
-        let loader = self.loader(batches, Purpose::Training)?;
-        let phases = phases(&self.phases, updates);
-        find_lr_of_phase(backend, &mut self.net, phases, phase, &loader, range)
-    }
-
-    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
-        no_grad(|| {
-            for host in self.loader(batches, Purpose::Measuring)?.epoch(0)? {
-                let batch = host?.to_device(backend)?;
-                if !look(&OnDevice { task: self, batch })? {
-                    break;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
-        let step = of_phase(&self.phases, capsule)?.step;
-        capsule.replay::<B, M, T>(backend, &mut self.net, step, dtype)
-    }
-
-    fn compare(
-        &mut self,
-        backend: &B,
-        capsule: &Capsule,
-        twin: &mut Twin,
-    ) -> kiln_train::Result<(Option<Deviation>, usize)> {
-        let step = of_phase(&self.phases, capsule)?.step;
-        capsule.compare::<B, M, T>(backend, &mut self.net, step, twin)
     }
 
     fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
@@ -404,14 +433,4 @@ fn way<B: Backend>(backend: &B, [walks, steps, width]: [usize; 3], seed: u64) ->
     let (from, to) = (ends.narrow(0, 0, 1)?.squeeze(0)?, ends.narrow(0, 1, 1)?.squeeze(0)?);
     let way = from.mul(&angles.cos()?)?.add(&to.mul(&angles.sin()?)?)?;
     way.reshape(&[walks.saturating_mul(steps), width])
-}
-
-/// The phase of a network that a capsule is of.
-fn of_phase<'a, B: Backend, M, T: Batch>(
-    phases: &'a [task::Phase<B, M, T>],
-    capsule: &Capsule,
-) -> Result<&'a task::Phase<B, M, T>> {
-    let asked = &capsule.cause().phase[..];
-    let found = phases.iter().find(|phase| phase.name == asked);
-    found.ok_or_else(|| Error::invalid("replay", "phase", asked, "a phase of this network"))
 }

@@ -1,7 +1,6 @@
 //! The table of networks, one row for each.
 
-use crate::steps::{self, Steps};
-use crate::{Card, Input, Net, NetSizes, OutputKind, Recipe};
+use crate::{Card, Input, Net, NetSizes, OutputKind, Recipe, Steps};
 use crate::{text, twin};
 use kiln_core::{Backend, Result};
 use kiln_data::{Compose, Facts, Shared, Sizes};
@@ -66,29 +65,6 @@ macro_rules! registry {
                 Ok(match self {
                     $(Model::$model => Net::new(task!(init, sizes, $file $($row)?)?),)*
                 })
-            }
-
-            /// The network on another backend than it is trained on, with the losses of its phases: the twin of a network of the same
-            /// seed and sizes.
-            ///
-            /// # Errors
-            /// Sizes of 0, memory.
-            pub fn twin<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> kiln_train::Result<Twin> {
-                let sizes = self.sizes(sizes);
-                match self {
-                    $(Model::$model => twin::of(backend, |backend| task!(Init::new(backend, seed), sizes, $file $($row)?)),)*
-                }
-            }
-
-            /// The network of a seed with a batch of `count` made-up samples, for steps that are measured.
-            ///
-            /// # Errors
-            /// No samples, memory.
-            pub fn steps<B: Backend>(self, backend: &B, seed: u64, count: usize) -> kiln_train::Result<Box<dyn Steps<B>>> {
-                let (init, sizes) = (Init::new(backend, seed), self.sizes(Sizes::default()));
-                match self {
-                    $(Model::$model => steps::fixed(task!(init, sizes, $file $($row)?)?, self.card(), backend, count),)*
-                }
             }
         }
     };
@@ -257,5 +233,22 @@ impl Model {
     /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
         self.build_for(backend, seed, Sizes::default())
+    }
+
+    /// The network on another backend than it is trained on, with the losses of its phases: the twin of a network of the same seed and
+    /// sizes.
+    ///
+    /// # Errors
+    /// Sizes of 0, memory.
+    pub fn twin<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> kiln_train::Result<Twin> {
+        twin::of(backend, |backend| self.build_for(backend, seed, sizes))
+    }
+
+    /// The network of a seed with a batch of `count` made-up samples, for steps that are measured.
+    ///
+    /// # Errors
+    /// No samples, memory.
+    pub fn steps<B: Backend>(self, backend: &B, seed: u64, count: usize) -> kiln_train::Result<Steps<B>> {
+        Steps::of(self.build(backend, seed)?, self.card(), backend, count)
     }
 }

@@ -13,6 +13,7 @@ use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
 use kiln_models::{Model, PhaseOptions, Steps, Update};
+use kiln_nn::Module;
 use kiln_profile::{Profiled, Rates};
 pub(crate) use report::Report;
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ impl Profile<'_> {
     fn step<B: Backend>(
         &self,
         watched: &Profiled<B>,
-        steps: &mut dyn Steps<Profiled<B>>,
+        steps: &mut Steps<Profiled<B>>,
         updates: &mut [Update<Profiled<B>>],
     ) -> kiln_train::Result<()> {
         let part = |name: &str, body: &mut dyn FnMut() -> kiln_train::Result<()>| watched.part(name, body);
@@ -66,8 +67,7 @@ impl Task for Profile<'_> {
             false => Rates::of_ops(backend)?,
         };
         let watched = Profiled::new(backend);
-        let mut steps = self.model.steps(&watched, 0, self.batch as usize)?;
-        let steps = &mut *steps;
+        let steps = &mut self.model.steps(&watched, 0, self.batch as usize)?;
         if args.inference {
             steps.net().eval();
         }

@@ -31,6 +31,14 @@ impl<'f, T> Fields<'f, T> {
         self.path.truncate(length);
     }
 
+    /// Visits what lies at the path `name` from here, which may be empty: here itself.
+    pub(super) fn at(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
+        match name {
+            "" => inner(self),
+            name => self.field(name, inner),
+        }
+    }
+
     /// Visits an array.
     pub fn value(&mut self, value: T) {
         (self.visit)(&self.path, value);
@@ -66,20 +74,21 @@ impl<'a, B: Backend> ArraysOf<'a, B> {
         made
     }
 
-    /// The names of the arrays in the present field, from there on.
-    fn inside(&self) -> impl Iterator<Item = &str> {
-        let names = self.arrays.names();
-        names.filter_map(|name| match &self.path[..] {
-            "" => Some(name),
+    /// The arrays in the present field by their names, from there on.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
+        self.arrays.iter().filter_map(|(name, value)| match &self.path[..] {
+            "" => Some((name, value)),
             path => {
                 let rest = name.strip_prefix(path)?;
-                if rest.is_empty() {
-                    Some(rest)
-                } else {
-                    rest.strip_prefix('.')
-                }
+                let rest = if rest.is_empty() { rest } else { rest.strip_prefix('.')? };
+                Some((rest, value))
             }
         })
+    }
+
+    /// The names of the arrays in the present field, from there on.
+    fn inside(&self) -> impl Iterator<Item = &str> {
+        self.all().map(|(name, _)| name)
     }
 
     /// True if there is an array in the present field.

@@ -144,7 +144,7 @@ pub trait Batch: Send + 'static {
 }
 
 /// Refuses a batch on a device that has another layout.
-pub(crate) fn check_layout<T: Batch + ?Sized, B: Backend>(layout: &Layout, on: &T::On<B>) -> Result<()> {
+fn check_layout<T: Batch + ?Sized, B: Backend>(layout: &Layout, on: &T::On<B>) -> Result<()> {
     let mut present = Layout::default();
     T::on_device(
         on,
@@ -194,17 +194,8 @@ pub struct Layout(Vec<(String, DType, Vec<usize>)>);
 
 impl Layout {
     /// Adds an array.
-    pub(crate) fn push(&mut self, name: &str, dtype: DType, shape: &[usize]) {
+    fn push(&mut self, name: &str, dtype: DType, shape: &[usize]) {
         self.0.push((name.to_string(), dtype, shape.to_vec()));
-    }
-
-    /// Adds the arrays of a field.
-    pub(super) fn nest(&mut self, field: &str, inner: Layout) {
-        self.0
-            .extend(inner.0.into_iter().map(|(name, dtype, shape)| match &name[..] {
-                "" => (field.to_string(), dtype, shape),
-                name => (format!("{field}.{name}"), dtype, shape),
-            }));
     }
 }
 

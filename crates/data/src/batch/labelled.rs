@@ -1,7 +1,7 @@
 //! Samples of one shape, each with a class or with regression targets.
 
 use super::fields::{ArraysOf, Fields};
-use super::host::{Batch, Layout, check_layout};
+use super::host::Batch;
 use super::values::{HostArray, OnDevice, OnDeviceMut};
 use crate::{Result, Windows};
 use kiln_core::Backend;
@@ -52,19 +52,6 @@ impl Batch for Labelled {
         fields.field("targets", |fields| self.targets.arrays(fields));
     }
 
-    /// The layout on the device, wherever the inputs come from.
-    fn layout(&self) -> Layout {
-        let inputs = match &self.images {
-            Some(images) => images.layout(),
-            None => self.inputs.layout(),
-        };
-        let mut layout = Layout::default();
-        layout.nest("inputs", inputs);
-        layout.nest("labels", self.labels.layout());
-        layout.nest("targets", self.targets.layout());
-        layout
-    }
-
     fn to_device<B: Backend>(&self, backend: &B) -> Result<LabelledOn<B>> {
         Ok(LabelledOn {
             inputs: match &self.images {
@@ -98,15 +85,5 @@ impl Batch for Labelled {
         fields.field("targets", |fields| {
             Option::<Array2<f32>>::on_device_mut(&mut on.targets, fields)
         });
-    }
-
-    fn write_to<B: Backend>(&self, on: &mut LabelledOn<B>) -> Result<()> {
-        check_layout::<Self, B>(&self.layout(), on)?;
-        match &self.images {
-            Some(images) => images.write_to(&mut on.inputs)?,
-            None => self.inputs.write_to(&mut on.inputs)?,
-        }
-        self.labels.write_to(&mut on.labels)?;
-        self.targets.write_to(&mut on.targets)
     }
 }

@@ -1,5 +1,6 @@
 //! Batches of any kind: their arrays in host memory, and the same values on a device.
 
+mod any;
 mod array;
 mod containers;
 mod fields;
@@ -7,8 +8,8 @@ mod host;
 mod labelled;
 mod values;
 
+pub use any::{AnyBatch, AnyBatchOn};
 pub use fields::{ArraysOf, Fields};
-pub(crate) use host::check_layout;
 pub use host::{Batch, Layout, arrays_of, storage};
 pub use labelled::{Labelled, LabelledOn};
 pub use values::{HostArray, OnDevice, OnDeviceMut};

@@ -1,7 +1,9 @@
 //! Arrays of a batch in host memory, and tensors of one on a device, of any element type.
 
-use crate::Result;
-use kiln_core::{Backend, DType, Element};
+use super::host::Batch;
+use crate::{Result, Windows};
+use kiln_core::{Backend, DType, Element, Error, Shape};
+use kiln_nn::module::Value;
 use kiln_nn::{Indices, Tensor};
 use ndarray::ArrayViewD;
 
@@ -53,11 +55,13 @@ impl<B: Backend> OnDeviceMut<'_, B> {
 
 /// Makes the enum of the views of arrays of each element type.
 macro_rules! elements {
-    ($($(#[$doc:meta])* $variant:ident($element:ty), $finite:expr;)*) => {
+    ($($(#[$doc:meta])* $variant:ident($element:ty) as $kind:ident of $device:ident, $finite:expr;)*) => {
         /// An array of a batch in host memory.
         #[derive(Clone, Debug)]
         pub enum HostArray<'a> {
             $($(#[$doc])* $variant(ArrayViewD<'a, $element>),)*
+            /// Images that lie on a device, where they become floats of 32 bits.
+            Images(&'a Windows),
         }
 
         impl HostArray<'_> {
@@ -65,13 +69,15 @@ macro_rules! elements {
             pub fn dtype(&self) -> DType {
                 match self {
                     $(HostArray::$variant(_) => <$element as Element>::DTYPE,)*
+                    HostArray::Images(_) => DType::F32,
                 }
             }
 
-            /// The shape.
+            /// The shape on the device.
             pub fn shape(&self) -> &[usize] {
                 match self {
                     $(HostArray::$variant(array) => array.shape(),)*
+                    HostArray::Images(images) => &images.shape,
                 }
             }
 
@@ -79,7 +85,18 @@ macro_rules! elements {
             pub fn is_finite(&self) -> bool {
                 match self {
                     $(HostArray::$variant(array) => array.iter().all($finite),)*
+                    HostArray::Images(images) => images.is_finite(),
                 }
+            }
+
+            /// The tensor on a device.
+            pub(super) fn to_device<B: Backend>(&self, backend: &B) -> Result<Value<B>> {
+                // Refused before anything is copied.
+                Shape::new(self.shape())?;
+                Ok(match self {
+                    $(HostArray::$variant(array) => Value::$kind($device::from_ndarray(backend, array)?),)*
+                    HostArray::Images(images) => Value::Float(Batch::to_device(*images, backend)?),
+                })
             }
 
             /// Copies the values over a tensor of the same dtype and shape.
@@ -89,6 +106,12 @@ macro_rules! elements {
                         Some(values) => on.write(values),
                         None => on.write(&kiln_core::host::collect(array.iter().copied())?),
                     },)*
+                    HostArray::Images(images) => match on {
+                        OnDeviceMut::Floats(t) => images.write_over(t),
+                        OnDeviceMut::Integers(i) => {
+                            Err(Error::invalid("write", "images", i.dtype(), "floats to be written over").into())
+                        }
+                    },
                 }
             }
         }
@@ -97,11 +120,11 @@ macro_rules! elements {
 
 elements! {
     /// Floats of 32 bits.
-    F32(f32), |x| x.is_finite();
+    F32(f32) as Float of Tensor, |x| x.is_finite();
     /// Floats of 64 bits.
-    F64(f64), |x| x.is_finite();
+    F64(f64) as Float of Tensor, |x| x.is_finite();
     /// Integers of 32 bits: classes, tokens, lengths.
-    I32(i32), |_| true;
+    I32(i32) as Int of Indices, |_| true;
     /// Bytes: pixels, masks.
-    U8(u8), |_| true;
+    U8(u8) as Int of Indices, |_| true;
 }

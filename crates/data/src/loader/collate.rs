@@ -1,9 +1,10 @@
 //! Making a batch of samples.
 
 use crate::error::reserve;
-use crate::{Batch, DataError, Dataset, Labelled, Place, Result, Sample, Windows};
+use crate::{AnyBatch, Batch, DataError, Dataset, Labelled, Place, Result, Sample, Windows};
 use ndarray::{Array, ArrayD, Dimension, Ix2, IxDyn};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Makes a batch of samples (PyTorch's `collate_fn`). Closures `Fn(&[S]) -> Result<T>` do.
 ///
@@ -24,6 +25,18 @@ impl<S, T: Batch, F: Fn(&[S]) -> Result<T> + Send + Sync> Collate<S> for F {
 
     fn collate(&self, samples: &[S], _: &[usize], _: Option<T>) -> Result<T> {
         self(samples)
+    }
+}
+
+/// Makes the batches of another way, whose type is forgotten.
+pub(super) struct AnyOf<S, T>(pub(super) Arc<dyn Collate<S, Batch = T>>);
+
+impl<S, T: Batch> Collate<S> for AnyOf<S, T> {
+    type Batch = AnyBatch;
+
+    fn collate(&self, samples: &[S], indices: &[usize], spare: Option<AnyBatch>) -> Result<AnyBatch> {
+        let spare = spare.and_then(AnyBatch::downcast);
+        self.0.collate(samples, indices, spare).map(AnyBatch::new)
     }
 }
 
@@ -142,7 +155,7 @@ fn windows(samples: &[Sample], indices: &[usize], spare: Option<Windows>) -> Res
     Ok(Some(Windows {
         windows: shaped(windows, Ix2(samples.len(), 4))?,
         values: shaped(values, Ix2(c, n))?,
-        size,
+        shape: [samples.len(), size.0, size.1, c],
         home: first.home.clone(),
     }))
 }

@@ -14,8 +14,9 @@ pub use position::Position;
 pub use sampler::{BatchSampler, Buckets, EpochPlan, Weighted};
 
 use crate::transforms::Transform;
-use crate::{Batch, DataError, Dataset, Labelled, Result, Sample};
+use crate::{AnyBatch, Batch, DataError, Dataset, Labelled, Result, Sample};
 use batch::Spares;
+use collate::AnyOf;
 use fill::Job;
 use sampler::InOrder;
 use std::sync::Arc;
@@ -49,6 +50,11 @@ impl Default for LoaderOptions {
             seed: 0,
         }
     }
+}
+
+/// Batches that are alive at once: one is with the consumer; each worker is making one, and its queue holds `prefetch`.
+fn alive(options: &LoaderOptions) -> usize {
+    1 + options.workers * (options.prefetch + 1)
 }
 
 /// Makes batches of a dataset.
@@ -141,8 +147,6 @@ impl<S: Default + Send + 'static, T: Batch> Loader<S, T> {
         if options.workers > Loader::MAX_WORKERS {
             return Err(DataError::invalid("loader", "workers", options.workers, "at most 256"));
         }
-        // One batch is with the consumer; each worker is making one, and its queue holds `prefetch`.
-        let alive = 1 + options.workers * (options.prefetch + 1);
         let sampler = InOrder {
             len: dataset.len(),
             batch_size: options.batch_size,
@@ -155,7 +159,7 @@ impl<S: Default + Send + 'static, T: Batch> Loader<S, T> {
             collate: Arc::new(collate),
             sampler: Arc::new(sampler),
             options,
-            spares: Arc::new(Spares::new(alive)),
+            spares: Arc::new(Spares::new(alive(&options))),
         })
     }
 
@@ -169,6 +173,21 @@ impl<S: Default + Send + 'static, T: Batch> Loader<S, T> {
     pub fn with_sampler(mut self, sampler: impl BatchSampler + 'static) -> Self {
         self.sampler = Arc::new(sampler);
         self
+    }
+
+    /// The same batches, whose type is forgotten.
+    pub fn any(&self) -> Loader<S, AnyBatch>
+    where
+        S: 'static,
+    {
+        Loader {
+            dataset: self.dataset.clone(),
+            transform: self.transform.clone(),
+            collate: Arc::new(AnyOf(self.collate.clone())),
+            sampler: self.sampler.clone(),
+            options: self.options,
+            spares: Arc::new(Spares::new(alive(&self.options))),
+        }
     }
 
     /// The dataset.

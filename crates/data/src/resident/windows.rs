@@ -1,8 +1,7 @@
 //! A batch of images on a device as the host knows it: which images, and which window of each.
 
-use crate::batch::check_layout;
-use crate::{ArraysOf, Batch, Fields, HostArray, Layout, OnDevice, OnDeviceMut, Result};
-use kiln_core::{Backend, DType, Error};
+use crate::{ArraysOf, Batch, Fields, HostArray, OnDevice, OnDeviceMut, Result};
+use kiln_core::{Backend, Error};
 use kiln_nn::{Indices, Tensor};
 use ndarray::Array2;
 use std::any::Any;
@@ -45,8 +44,8 @@ pub struct Windows {
     pub(crate) windows: Array2<i32>,
     /// The value of each byte and of what lies outside of the image, `[C, 257]`.
     pub(crate) values: Array2<f32>,
-    /// Height and width of the windows.
-    pub(crate) size: (usize, usize),
+    /// Their shape on the device, `[n, H, W, C]`.
+    pub(crate) shape: [usize; 4],
     pub(crate) home: Home,
 }
 
@@ -58,9 +57,16 @@ impl Windows {
         })
     }
 
-    /// The shape on the device.
-    fn shape(&self) -> [usize; 4] {
-        [self.len(), self.size.0, self.size.1, self.values.nrows()]
+    /// True if no value of a byte is NaN or infinite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.values.iter().all(|value| value.is_finite())
+    }
+
+    /// Copies the floats over a tensor of their shape.
+    pub(crate) fn write_over<B: Backend>(&self, on: &mut Tensor<B>) -> Result<()> {
+        let (bytes, backend) = (self.bytes::<B>()?, on.backend().clone());
+        let (windows, values) = (self.windows.to_device(&backend)?, self.values.to_device(&backend)?);
+        Ok(on.write_images(bytes, &windows, &values)?)
     }
 }
 
@@ -72,21 +78,13 @@ impl Batch for Windows {
     }
 
     fn arrays<'a>(&'a self, fields: &mut Fields<'_, HostArray<'a>>) {
-        fields.field("windows", |fields| self.windows.arrays(fields));
-        fields.field("values", |fields| self.values.arrays(fields));
-    }
-
-    /// The layout on the device: that of an array of floats.
-    fn layout(&self) -> Layout {
-        let mut layout = Layout::default();
-        layout.push("", DType::F32, &self.shape());
-        layout
+        fields.value(HostArray::Images(self));
     }
 
     fn to_device<B: Backend>(&self, backend: &B) -> Result<Tensor<B>> {
         let bytes = self.bytes::<B>()?;
         let (windows, values) = (self.windows.to_device(backend)?, self.values.to_device(backend)?);
-        Ok(bytes.crop_images(&windows, self.size, &values)?)
+        Ok(bytes.crop_images(&windows, (self.shape[1], self.shape[2]), &values)?)
     }
 
     fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Tensor<B>> {
@@ -99,12 +97,5 @@ impl Batch for Windows {
 
     fn on_device_mut<'a, B: Backend>(on: &'a mut Tensor<B>, fields: &mut Fields<'_, OnDeviceMut<'a, B>>) {
         fields.value(OnDeviceMut::Floats(on));
-    }
-
-    fn write_to<B: Backend>(&self, on: &mut Tensor<B>) -> Result<()> {
-        check_layout::<Self, B>(&self.layout(), on)?;
-        let (bytes, backend) = (self.bytes::<B>()?, on.backend().clone());
-        let (windows, values) = (self.windows.to_device(&backend)?, self.values.to_device(&backend)?);
-        Ok(on.write_images(bytes, &windows, &values)?)
     }
 }

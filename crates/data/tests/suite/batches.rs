@@ -3,8 +3,8 @@
 use kiln_core::Backend;
 use kiln_cpu::Cpu;
 use kiln_data::{
-    Batch, BatchSampler, Buckets, DataError, Dataset, Draw, EpochPlan, Loader, LoaderOptions, Position, Result,
-    Weighted, pad,
+    AnyBatch, ArraysOf, Batch, BatchSampler, Buckets, DataError, Dataset, Draw, EpochPlan, Loader, LoaderOptions,
+    Position, Result, Weighted, arrays_of, pad,
 };
 use ndarray::{Array1, Array2, Array3, ArrayD, array};
 use proptest::prelude::*;
@@ -53,6 +53,36 @@ fn a_struct_goes_to_the_device_and_is_written_over() {
     assert_eq!(on.pair.0.to_vec::<i32>().unwrap(), [7, -1]);
     second.write_to(&mut on).unwrap();
     assert_eq!(read(&on), read(&second.to_device(&cpu).unwrap()));
+}
+
+#[test]
+fn a_batch_whose_type_is_forgotten_is_the_same_on_the_device() {
+    let cpu = Cpu::new();
+    let without = || Mixed {
+        doubles: None,
+        boxes: Vec::new(),
+        ..mixed(1.0)
+    };
+    for (first, second) in [(mixed(0.0), mixed(3.0)), (without(), without())] {
+        let (any, expected) = (AnyBatch::new(first.clone()), first.to_device(&cpu).unwrap());
+        assert_eq!((any.len(), any.layout()), (first.len(), first.layout()));
+        let mut on = any.to_device(&cpu).unwrap();
+        assert_eq!(read(&on.of::<Mixed>().unwrap()), read(&expected));
+        AnyBatch::new(second.clone()).write_to(&mut on).unwrap();
+        let expected = second.to_device(&cpu).unwrap();
+        assert_eq!(read(&on.of::<Mixed>().unwrap()), read(&expected));
+        // As it comes back out of a file.
+        let arrays = arrays_of::<Mixed, _>(&expected);
+        let on = AnyBatch::from_arrays(&mut ArraysOf::new(&arrays)).unwrap();
+        assert_eq!(read(&on.of::<Mixed>().unwrap()), read(&expected));
+        assert_eq!(any.downcast::<Mixed>(), Some(first));
+    }
+    // One array has no name.
+    let one = AnyBatch::new(array![1f32, 2.0]).to_device(&cpu).unwrap();
+    assert_eq!(one.of::<Array1<f32>>().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    let error = one.of::<Mixed>().unwrap_err();
+    assert!(matches!(error, DataError::Arrays { .. }), "{error}");
+    assert!(AnyBatch::new(array![1f32]).downcast::<Mixed>().is_none());
 }
 
 #[test]

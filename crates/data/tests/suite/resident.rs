@@ -4,7 +4,7 @@ use kiln_core::Shape;
 use kiln_cpu::Cpu;
 use kiln_data::{
     Arrays, Batch, ByteImage, ByteImages, Collate, Compose, Crop, DataError, Dataset, DeviceImages, Draw, Erase, Flip,
-    Labels, Loader, LoaderOptions, Normalise, Position, Sample, Stack, Subset, Synthetic, ToFloat, Transform,
+    Labelled, Labels, Loader, LoaderOptions, Normalise, Position, Sample, Stack, Subset, Synthetic, ToFloat, Transform,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -116,10 +116,11 @@ proptest! {
         let device = loader(DeviceImages::new(&cpu, data).unwrap(), stages.compose(), options);
         prop_assert_eq!((host.batches(), host.samples()), (device.batches(), device.samples()));
         let position = Position { epoch, batch: first.min(host.batches() as u64) };
+        let any = device.any().resume(position).unwrap();
         let (host, device) = (host.resume(position).unwrap(), device.resume(position).unwrap());
         let mut slot = None;
-        for (a, b) in host.zip(device) {
-            let (a, b) = (a.unwrap(), b.unwrap());
+        for ((a, b), any) in host.zip(device).zip(any) {
+            let (a, b, any) = (a.unwrap(), b.unwrap(), any.unwrap());
             prop_assert_eq!((&a.indices, a.position, a.len(), a.layout()), (&b.indices, b.position, b.len(), b.layout()));
             let (x, y) = (a.to_device(&cpu).unwrap(), b.to_device(&cpu).unwrap());
             prop_assert_eq!(y.inputs.shape(), x.inputs.shape());
@@ -127,6 +128,9 @@ proptest! {
             prop_assert_eq!(as_bits(&y.inputs.to_vec().unwrap()), &want[..], "{:?}", stages);
             prop_assert_eq!(y.labels.to_vec::<i32>().unwrap(), x.labels.to_vec::<i32>().unwrap());
             prop_assert!(y.targets.is_none());
+            prop_assert_eq!((&any.indices, any.position, any.layout()), (&b.indices, b.position, b.layout()));
+            let forgotten = any.to_device(&cpu).unwrap().of::<Labelled>().unwrap();
+            prop_assert_eq!(as_bits(&forgotten.inputs.to_vec().unwrap()), &want[..]);
             // A slot of another layout is refused and stays as it is.
             let slot = slot.get_or_insert(x);
             let before = slot.inputs.to_vec::<f32>().unwrap();
