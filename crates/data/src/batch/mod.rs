@@ -5,6 +5,7 @@ mod array;
 mod containers;
 mod fields;
 mod host;
+mod images;
 mod labelled;
 mod values;
 

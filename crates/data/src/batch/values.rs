@@ -1,6 +1,5 @@
 //! Arrays of a batch in host memory, and tensors of one on a device, of any element type.
 
-use super::host::Batch;
 use crate::{Result, Windows};
 use kiln_core::{Backend, DType, Element, Error, Shape};
 use kiln_nn::module::Value;
@@ -95,7 +94,7 @@ macro_rules! elements {
                 Shape::new(self.shape())?;
                 Ok(match self {
                     $(HostArray::$variant(array) => Value::$kind($device::from_ndarray(backend, array)?),)*
-                    HostArray::Images(images) => Value::Float(Batch::to_device(*images, backend)?),
+                    HostArray::Images(images) => Value::Float(images.floats(backend)?),
                 })
             }
 

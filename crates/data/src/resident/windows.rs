@@ -1,6 +1,6 @@
 //! A batch of images on a device as the host knows it: which images, and which window of each.
 
-use crate::{ArraysOf, Batch, Fields, HostArray, OnDevice, OnDeviceMut, Result};
+use crate::Result;
 use kiln_core::{Backend, Error};
 use kiln_nn::{Indices, Tensor};
 use ndarray::Array2;
@@ -62,40 +62,23 @@ impl Windows {
         self.values.iter().all(|value| value.is_finite())
     }
 
-    /// Copies the floats over a tensor of their shape.
-    pub(crate) fn write_over<B: Backend>(&self, on: &mut Tensor<B>) -> Result<()> {
-        let (bytes, backend) = (self.bytes::<B>()?, on.backend().clone());
-        let (windows, values) = (self.windows.to_device(&backend)?, self.values.to_device(&backend)?);
-        Ok(on.write_images(bytes, &windows, &values)?)
-    }
-}
-
-impl Batch for Windows {
-    type On<B: Backend> = Tensor<B>;
-
-    fn len(&self) -> usize {
-        self.windows.nrows()
-    }
-
-    fn arrays<'a>(&'a self, fields: &mut Fields<'_, HostArray<'a>>) {
-        fields.value(HostArray::Images(self));
-    }
-
-    fn to_device<B: Backend>(&self, backend: &B) -> Result<Tensor<B>> {
+    /// The floats on the device where the images lie.
+    pub(crate) fn floats<B: Backend>(&self, backend: &B) -> Result<Tensor<B>> {
         let bytes = self.bytes::<B>()?;
-        let (windows, values) = (self.windows.to_device(backend)?, self.values.to_device(backend)?);
+        let (windows, values) = self.numbers(backend)?;
         Ok(bytes.crop_images(&windows, (self.shape[1], self.shape[2]), &values)?)
     }
 
-    fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Tensor<B>> {
-        arrays.floats()
+    /// Copies the floats over a tensor of their shape.
+    pub(crate) fn write_over<B: Backend>(&self, on: &mut Tensor<B>) -> Result<()> {
+        let bytes = self.bytes::<B>()?;
+        let (windows, values) = self.numbers(&on.backend().clone())?;
+        Ok(on.write_images(bytes, &windows, &values)?)
     }
 
-    fn on_device<'a, B: Backend>(on: &'a Tensor<B>, fields: &mut Fields<'_, OnDevice<'a, B>>) {
-        fields.value(OnDevice::Floats(on));
-    }
-
-    fn on_device_mut<'a, B: Backend>(on: &'a mut Tensor<B>, fields: &mut Fields<'_, OnDeviceMut<'a, B>>) {
-        fields.value(OnDeviceMut::Floats(on));
+    /// The windows and the values of bytes on a device.
+    fn numbers<B: Backend>(&self, backend: &B) -> Result<(Indices<B>, Tensor<B>)> {
+        let windows = Indices::from_ndarray(backend, &self.windows)?;
+        Ok((windows, Tensor::from_ndarray(backend, &self.values)?))
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of StyleGAN2 at a small size.
 
 use super::of;
-use crate::{Batches, Model, Net, StyleGan2, StyleGan2Config, Update};
+use crate::{Batches, Model, Net, Steps, StyleGan2, StyleGan2Config, Update};
 use kiln_core::DType;
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, Synthetic};
@@ -144,7 +144,7 @@ fn halves_change_losses_little() {
             ..TINY
         };
         let gan = StyleGan2::new(Init::new(&cpu, 3), config).unwrap();
-        let mut steps = crate::steps::fixed(of(gan), &super::CARD, &cpu, 8).unwrap();
+        let mut steps = Steps::of(Net::new(of(gan)), &super::CARD, &cpu, 8).unwrap();
         let mut updates = Update::of_each(&Model::StyleGan2.recipe().phases());
         let train = || Ok(steps.train(&mut updates, &|_, part| part()));
         let losses = autocast(dtype, train).unwrap();

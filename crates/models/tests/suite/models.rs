@@ -8,7 +8,7 @@ use kiln_models::{
     ResNetConfig, Sampler, TextCache, Update, Vgg, VggConfig,
 };
 use kiln_nn::trace::trace;
-use kiln_nn::{DType, Indices, Init, Layer, Module, Tensor, no_grad};
+use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
 
 /// The networks that a test can afford to build and to run; the others are tested at smaller sizes in `published.rs` and `images.rs`.
 fn affordable() -> impl Iterator<Item = Model> {
