@@ -166,8 +166,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "R")]
     pub(crate) repetition_penalty: Option<Positive>,
 
-    /// Dtype of the weights and of all that is computed, of a network that writes: 16 bits take half the memory, and less time where
-    /// reading the weights is most of it, as on a processor
+    /// Dtype of the weights and of all that is computed, of a network that writes: 16 bits take half the memory
     #[arg(long, value_name = "DTYPE", value_enum, default_value_t)]
     pub(crate) dtype: WeightDtype,
 
