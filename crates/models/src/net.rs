@@ -74,7 +74,7 @@ pub trait OneBatch<B: Backend> {
 /// A function that looks at a batch and returns true to see the next one.
 pub type Look<'a, B> = &'a mut dyn FnMut(&dyn OneBatch<B>) -> kiln_train::Result<bool>;
 
-/// What a [`Net`] is asked, of whatever task.
+/// The answers of a [`Net`], which depend on its task.
 pub trait AnyTask<B: Backend>: Walkable<B> {
     /// The names of the updates of a step, in order; one that is empty if there is one. [`Update`]s are given in this order.
     fn phases(&self) -> Vec<&'static str>;
@@ -120,7 +120,7 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
 }
 
-/// What a task is trained and measured by, on batches whose type is forgotten: so the trainer is compiled once for a backend, and not for each
+/// The losses and measurements of a task on batches whose type is forgotten: so the trainer is compiled once for a backend, and not for each
 /// network.
 pub(crate) trait Trainable<B: Backend>: AnyTask<B> {
     /// The loader of batches.
@@ -139,7 +139,7 @@ pub(crate) trait Trainable<B: Backend>: AnyTask<B> {
     fn forward(&self, batch: &AnyBatchOn<B>) -> Result<Tensor<B>>;
 }
 
-/// A network with its task, of whatever kind both are. As a module it is the network; what it is asked are the methods of [`AnyTask`].
+/// A network with its task, of whatever kind both are. As a module it is the network; its answers are the methods of [`AnyTask`].
 pub struct Net<B: Backend>(Box<dyn Trainable<B>>);
 
 impl<B: Backend> Net<B> {

@@ -29,7 +29,7 @@ use std::any::Any;
 /// ```
 pub struct AnyBatch(Box<dyn Erased>);
 
-/// What a batch of a type does where the type is forgotten.
+/// The methods of a batch of any type that do not depend on a backend, behind a pointer.
 trait Erased: Send {
     fn samples(&self) -> usize;
     fn visit<'a>(&'a self, fields: &mut Fields<'_, HostArray<'a>>);

@@ -300,6 +300,17 @@ fn a_loss_is_what_a_loader_gives_the_samples_for() {
     });
 }
 
+fn small_gpt2() -> Gpt2Config {
+    Gpt2Config {
+        vocabulary: 11,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        width: 8,
+        dropout: 0.1,
+    }
+}
+
 #[test]
 fn text_is_drawn_from_what_fits_the_context() {
     let cpu = Cpu::new();
@@ -320,18 +331,7 @@ fn text_is_drawn_from_what_fits_the_context() {
 fn a_cache_gives_the_logits_of_the_whole_text() {
     let cpu = Cpu::new();
     let mut gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
-    let mut gpt2 = Gpt2::new(
-        Init::new(&cpu, 4),
-        Gpt2Config {
-            vocabulary: 11,
-            context: 8,
-            layers: 2,
-            heads: 2,
-            width: 8,
-            dropout: 0.1,
-        },
-    )
-    .unwrap();
+    let mut gpt2 = Gpt2::new(Init::new(&cpu, 4), small_gpt2()).unwrap();
     gpt.eval();
     gpt2.eval();
     let nets: [&dyn LanguageModel<Cpu>; 2] = [&gpt, &gpt2];
@@ -375,15 +375,8 @@ fn a_cache_gives_the_logits_of_the_whole_text() {
 fn language_models_write_in_half_dtypes() {
     let cpu = Cpu::new();
     let init = || Init::new(&cpu, 3);
-    let config = Gpt2Config {
-        vocabulary: 11,
-        context: 8,
-        layers: 2,
-        heads: 2,
-        width: 8,
-        dropout: 0.1,
-    };
-    let (mut gpt, mut gpt2) = (Gpt::new(init(), small()).unwrap(), Gpt2::new(init(), config).unwrap());
+    let mut gpt = Gpt::new(init(), small()).unwrap();
+    let mut gpt2 = Gpt2::new(init(), small_gpt2()).unwrap();
     let nets: [&mut dyn LanguageModel<Cpu>; 2] = [&mut gpt, &mut gpt2];
     for net in nets {
         net.eval();
