@@ -25,7 +25,7 @@ use std::time::Instant;
 driver, once plain and once in its checker mode, which has fewer cases of each property and whose findings are counted: one is
 a failure. They need nvcc to compile, and nvcc a C++ compiler; where there is no nvcc, Python gets it (see `cargo xtask
 toolkit`), and where there is no Python either, the CUDA crates are left out and a line says so.
-At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
+At its end stand the seconds of builds, of every suite and of the ten slowest tests, and the tests that failed. A test's time is that between its begin
 and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
 --full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), the
 program as it is built without CUDA, every property on seven more seeds, each fuzz target for a minute, the crates' packages
@@ -191,6 +191,10 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
     println!("tidy: {}", if tidy { "ok" } else { "FAILED (see above)" });
     if well && total.passed == 0 {
         println!("no test ran");
+    }
+    // Here too, since a suite's own list of them stands hundreds of lines above.
+    for failure in &total.failures {
+        println!("{failure}");
     }
     println!(
         "{} passed, {} failed, {} skipped",

@@ -1,4 +1,4 @@
-//! The output of `cargo test`, line by line as it comes: what passed, and how long suites and tests took.
+//! The output of `cargo test`, line by line as it comes: what passed, how long suites and tests took, and which tests failed.
 //!
 //! The stable libtest does not print the time of a test. It can be told all the same: libtest starts as many tests as it has
 //! threads, in the order of their names, and one more whenever one ends, and it prints a line as soon as a test ends. So the
@@ -7,13 +7,41 @@
 
 use super::times::{Suite, Times};
 use std::collections::HashMap;
+use std::fmt;
 
-/// The sum of libtest's result lines.
+/// The sum of libtest's result lines, and the tests that failed.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Total {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A test that failed.
+#[derive(Debug, PartialEq)]
+pub(super) struct Failure {
+    /// Its suite and its name.
+    pub(super) test: String,
+    /// What it wrote before it failed: the first [`Failure::LINES`] lines.
+    pub(super) wrote: Vec<String>,
+}
+
+impl Failure {
+    const LINES: usize = 12;
+
+    fn take(&mut self, line: &str) {
+        if self.wrote.len() < Self::LINES && !line.trim().is_empty() {
+            self.wrote.push(line.to_string());
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FAILED: {}", self.test)?;
+        self.wrote.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
 }
 
 impl Total {
@@ -33,6 +61,16 @@ impl Total {
                 _ => {}
             }
         }
+    }
+
+    /// The place of a test among those that failed.
+    fn failure(&mut self, test: String) -> usize {
+        let known = self.failures.iter().position(|failure| failure.test == test);
+        known.unwrap_or_else(|| {
+            let wrote = Vec::new();
+            self.failures.push(Failure { test, wrote });
+            self.failures.len() - 1
+        })
     }
 }
 
@@ -58,6 +96,8 @@ pub(super) struct Open {
     listed: Option<(f64, usize)>,
     /// The tests that have ended since, and when.
     ended: Vec<(String, f64)>,
+    /// Where in [`Total::failures`] the test stands whose output comes now.
+    writer: Option<usize>,
 }
 
 impl Output<'_> {
@@ -83,9 +123,19 @@ impl Output<'_> {
                 self.times
                     .tests
                     .extend(tests.unwrap_or_default().into_iter().map(named));
-            } else if let Some((name, _)) = text.strip_prefix("test ").and_then(|t| t.rsplit_once(" ... ")) {
-                open.ended
-                    .push((name.trim_end_matches(" - should panic").to_string(), now));
+            } else if let Some((name, how)) = text.strip_prefix("test ").and_then(|t| t.rsplit_once(" ... ")) {
+                let name = name.trim_end_matches(" - should panic");
+                open.ended.push((name.to_string(), now));
+                if how == "FAILED" {
+                    self.total.failure(format!("{}{} {name}", self.label, open.name));
+                }
+            } else if let Some(name) = text.strip_prefix("---- ").and_then(|t| t.strip_suffix(" stdout ----")) {
+                let at = self.total.failure(format!("{}{} {name}", self.label, open.name));
+                open.writer = Some(at);
+            } else if text == "failures:" {
+                open.writer = None;
+            } else if let Some(at) = open.writer {
+                self.total.failures[at].take(text);
             }
         }
     }
@@ -98,6 +148,7 @@ impl Output<'_> {
             tests: 0,
             listed: None,
             ended: Vec::new(),
+            writer: None,
         });
     }
 
@@ -167,6 +218,7 @@ mod tests {
             passed: 5,
             failed: 4,
             skipped: 1,
+            failures: Vec::new(),
         };
         assert_eq!(total, expected);
         assert!(times.suites.is_empty() && times.tests.is_empty());
@@ -206,6 +258,42 @@ mod tests {
             times.tests,
             [test("a", 3.0), test("b", 1.0), test("c", 6.0), test("d", 1.0)]
         );
+    }
+
+    #[test]
+    fn failures_are_named_with_what_they_wrote() {
+        let (total, _) = read(
+            &[
+                (1.0, "     Running tests/a.rs (target/debug/deps/a-12)"),
+                (1.0, "running 3 tests"),
+                (2.0, "test silent ... FAILED"),
+                // Torn by a line of another writer.
+                (2.0, "hello test b - should panic ... FAILED"),
+                (2.0, "test fine ... ok"),
+                (3.0, "failures:"),
+                (3.0, ""),
+                (3.0, "---- b stdout ----"),
+                (3.0, "thread 'b' panicked at a.rs:1:2:"),
+                (3.0, "one"),
+                (3.0, ""),
+                (3.0, "failures:"),
+                (3.0, "    b"),
+                (3.0, "    silent"),
+                (
+                    3.0,
+                    "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+                ),
+            ],
+            1,
+        );
+        let failure = |test: &str, wrote: &[&str]| Failure {
+            test: format!("seed 7: kiln-a --test a {test}"),
+            wrote: wrote.iter().map(|line| line.to_string()).collect(),
+        };
+        let wrote = ["thread 'b' panicked at a.rs:1:2:", "one"];
+        assert_eq!(total.failures, [failure("silent", &[]), failure("b", &wrote)]);
+        let shown = "FAILED: seed 7: kiln-a --test a b\n  thread 'b' panicked at a.rs:1:2:\n  one";
+        assert_eq!(total.failures[1].to_string(), shown);
     }
 
     #[test]
