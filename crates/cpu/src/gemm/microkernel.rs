@@ -10,6 +10,7 @@
 #![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
 
 use crate::simd::vector::{Vector, opaque};
+use crate::simd::widening::Fill;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// The distance, in steps of k, at which rows of B are prefetched: a panel streams from the L2 cache, whose latency
@@ -32,6 +33,9 @@ const ONE: usize = 1;
 /// The smallest number of steps of a tap in a tile whose rows are compared for even distances, and whose results, if they are only
 /// written, are not prefetched: the loads of B need the cache's fill buffers more.
 const LONG: usize = 32;
+
+/// The bytes of a cache line.
+const LINE: usize = 64;
 
 /// The epilogue of a tile.
 #[derive(Clone, Copy)]
@@ -75,7 +79,7 @@ pub(crate) struct Prefetch<A> {
 
 impl<A> Prefetch<A> {
     /// The number of elements of a cache line.
-    const LINE: usize = 64 / size_of::<A>();
+    const LINE: usize = LINE / size_of::<A>();
     pub(crate) const NONE: Self = Prefetch {
         from: std::ptr::null(),
         step: 0,
@@ -353,55 +357,89 @@ unsafe fn columns_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: b
     }
 }
 
-/// A tile whose rows of A and columns of B are both contiguous in k: `C[i, j] = Σ_k a[i][k] · b[j][k]`.
-pub(crate) struct DotTile<A> {
+/// A tile whose rows of A and columns of B are both contiguous in k: `C[i, j] = Σ_k a[i][k] · b[j][k]`. The elements of B may be
+/// narrower: they are widened as they are loaded.
+pub(crate) struct DotTile<A, B = A> {
     /// [`DOTS`] pointers to `len` elements each.
     pub(crate) a: [*const A; DOTS],
-    pub(crate) b: [*const A; DOTS],
+    pub(crate) b: [*const B; DOTS],
     pub(crate) len: usize,
+    /// The number of rows that are needed.
+    pub(crate) rows: usize,
     /// The address from which memory is prefetched, as much of it as the tile reads of B; it need not be readable.
-    pub(crate) ahead: *const A,
+    pub(crate) ahead: *const B,
 }
 
 /// The number of rows and columns of a [`DotTile`].
 pub(crate) const DOTS: usize = 4;
 
-/// Computes the first `MR` rows of the tile; the others stay as they are.
+/// Computes the rows of the tile that are needed, `MR` at a time, which must divide [`DOTS`]; the others may be computed too.
 ///
 /// # Safety
-/// Every pointer of the tile that is used reaches `len` elements, and the machine has `V`'s instructions.
+/// Every pointer of the tile reaches `len` elements, and the machine has `V`'s instructions.
 #[inline(always)]
-pub(crate) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c: &mut [[V::Element; DOTS]; DOTS]) {
+pub(crate) unsafe fn dots<V: Vector, B: Fill<V>, const MR: usize>(
+    t: &DotTile<V::Element, B>,
+    c: &mut [[V::Element; DOTS]; DOTS],
+) {
+    for first in (0..t.rows.min(DOTS)).step_by(MR) {
+        // SAFETY: the caller's contract.
+        unsafe { dots_of::<V, B, MR>(t, first, c) };
+    }
+}
+
+/// Computes the `MR` rows of the tile from `first` on.
+///
+/// # Safety
+/// As [`dots`].
+#[inline(always)]
+unsafe fn dots_of<V: Vector, B: Fill<V>, const MR: usize>(
+    t: &DotTile<V::Element, B>,
+    first: usize,
+    c: &mut [[V::Element; DOTS]; DOTS],
+) {
+    // The cache lines that a step reads of B, which later rows find in the cache.
+    let lines = if first == 0 {
+        DOTS * V::LANES * size_of::<B>() / LINE
+    } else {
+        0
+    };
+    let mut a = [std::ptr::null(); MR];
+    for i in 0..MR {
+        a[i] = t.a[first + i];
+    }
     let mut sums = [[V::zero(); DOTS]; MR];
     let whole = t.len / V::LANES * V::LANES;
-    let mut ahead = t.ahead;
+    let mut ahead = t.ahead.cast::<V::Element>();
     // SAFETY: the caller's contract bounds every offset below; a prefetch need not be readable.
     unsafe {
         for k in (0..whole).step_by(V::LANES) {
             let mut b = [V::zero(); DOTS];
             for j in 0..DOTS {
-                V::prefetch(ahead);
-                ahead = ahead.wrapping_add(V::LANES);
-                b[j] = V::load(t.b[j].add(k));
+                if j < lines {
+                    V::prefetch(ahead);
+                    ahead = ahead.wrapping_byte_add(LINE);
+                }
+                b[j] = B::load(t.b[j].add(k));
             }
             for i in 0..MR {
-                sums[i] = add_products(sums[i], V::load(t.a[i].add(k)), b);
+                sums[i] = add_products(sums[i], V::load(a[i].add(k)), b);
             }
         }
         let rest = t.len - whole;
         if rest > 0 {
             let mut b = [V::zero(); DOTS];
             for j in 0..DOTS {
-                b[j] = V::load_first(t.b[j].add(whole), rest);
+                b[j] = B::load_first(t.b[j].add(whole), rest);
             }
             for i in 0..MR {
-                sums[i] = add_products(sums[i], V::load_first(t.a[i].add(whole), rest), b);
+                sums[i] = add_products(sums[i], V::load_first(a[i].add(whole), rest), b);
             }
         }
     }
     for i in 0..MR {
         for j in 0..DOTS {
-            c[i][j] = sums[i][j].sum();
+            c[first + i][j] = sums[i][j].sum();
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) use microkernel::Segment;
 pub(crate) use pack::{BOperand, KBlock, Panels, UNIT};
 pub(crate) use product::Product;
 pub(crate) use shape::GemmShape;
-pub(crate) use small_m::gemm_nt_small;
+pub(crate) use small_m::{gemm_nt_small, streamed_blocks};
 pub(crate) use transpose::{transpose, transpose_tile};
 pub(crate) use transposed_a::{AOperand, gemm_tn, gemm_tn_segmented};
 

@@ -10,7 +10,7 @@ use crate::gemm::plan::Algorithm;
 use crate::gemm::shape::GemmShape;
 use crate::gemm::{
     AOperand, BOperand, CTile, Epilogue, Gemm, Kernels, Panels, blocks, gemm_nn, gemm_nt_small, gemm_tn, matrix,
-    sum_parts, transpose_tile,
+    streamed_blocks, sum_parts, transpose_tile,
 };
 use crate::parallel::try_chunks_mut;
 use kiln_core::Result;
@@ -136,7 +136,7 @@ impl<'a, A: Gemm> Product<'a, A> {
             Algorithm::Packed => self.packed(cpu, blocking, c, e),
             Algorithm::PackedByTask => self.packed_by_task(cpu, blocking, c, e),
             Algorithm::Unpacked => self.unpacked(blocking, c, e),
-            Algorithm::SmallM => self.small_m(blocking, c, e),
+            Algorithm::SmallM => self.small_m(c, e),
             Algorithm::InducedTranspose => self.induced_transpose(cpu, blocking, c, e),
             Algorithm::SplitK(parts) => self.split_k(cpu, parts, c, e),
             Algorithm::Words(_) => unreachable!("only halves are packed as words"),
@@ -190,11 +190,11 @@ impl<'a, A: Gemm> Product<'a, A> {
     }
 
     /// [`Algorithm::SmallM`]
-    fn small_m(self, blocking: &Blocking, c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) -> Result<()> {
-        let size = blocking.thin(&self.shape, self.kernels);
-        blocks(c, size, self.kernels.tile(), [0; 2], &|[row, column], c| {
-            let (a, b) = ((&self.a[row * self.a_step..], self.a_step), (self.b, self.b_step));
-            gemm_nt_small(A::kernels(), a, b, column, self.shape.k, CTile::new(c), e);
+    fn small_m(self, c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) -> Result<()> {
+        let size = streamed_blocks(&self.shape, size_of::<A>());
+        blocks(c, size, 1, [0; 2], &|[_, column], c| {
+            let (a, b) = ((self.a, self.a_step), (self.b, self.b_step));
+            gemm_nt_small(&A::kernels().dots, a, b, column, self.shape.k, CTile::new(c), e);
             Ok(())
         })
     }

@@ -276,7 +276,7 @@ fn check_dots<A: Scalar>(m: usize, n: usize, k: usize) {
             activation: Activation::Relu,
         };
         let target = CTile::new(matrix(&mut c, m, n - first));
-        gemm_nt_small(kernels, (&a, k), (&b, k), first, k, target, e);
+        gemm_nt_small(&kernels.dots, (&a, k), (&b, k), first, k, target, e);
         for (at, got) in c.iter().enumerate() {
             let (i, j) = (at / (n - first), first + at % (n - first));
             let sum: f64 = (0..k).map(|l| a[i * k + l].f64() * b[j * k + l].f64()).sum();

@@ -22,7 +22,8 @@ impl Isa {
             if is_x86_feature_detected!("avx512f") {
                 found.push(Isa::Avx512);
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            if avx2 && is_x86_feature_detected!("f16c") {
                 found.push(Isa::Avx2);
             }
         }

@@ -24,7 +24,7 @@ use std::any::Any;
 /// let pairs = Pairs { inputs: Array2::zeros((2, 3)), labels: Array1::zeros(2) };
 /// let any = AnyBatch::new(pairs).to_device(&Cpu::new())?;
 /// let pairs: PairsOn<Cpu> = any.of::<Pairs>()?;
-/// assert_eq!(pairs.inputs.shape(), [2, 3]);
+/// assert_eq!(pairs.inputs.shape().dims(), [2, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct AnyBatch(Box<dyn Erased>);

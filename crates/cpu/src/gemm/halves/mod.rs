@@ -26,9 +26,10 @@ pub(crate) use pack::{HalfPanels, pack_rows};
 pub(crate) use product::{product, small_m};
 pub(crate) use source::{Matrix, Order, Source};
 
+use crate::gemm::kernels::Widened;
 use crate::scalar::Stored;
 
 /// bf16 and f16.
-pub(crate) trait Half: Stored<Acc = f32> {}
+pub(crate) trait Half: Stored<Acc = f32> + Widened {}
 impl Half for half::bf16 {}
 impl Half for half::f16 {}

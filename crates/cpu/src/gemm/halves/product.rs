@@ -2,13 +2,9 @@
 
 use crate::Cpu;
 use crate::epilogue::Epilogue;
-use crate::gemm::blocking::Blocking;
 use crate::gemm::halves::{Block, Half, HalfKernels, HalfPanels, Matrix, Order, finish};
-use crate::gemm::kernels::Gemm;
-use crate::gemm::microkernel::DOTS;
 use crate::gemm::shape::GemmShape;
-use crate::gemm::small_m::gemm_nt_small;
-use crate::gemm::{CTile, RowMap, SERIAL_THRESHOLD, blocks, matrix};
+use crate::gemm::{CTile, RowMap, SERIAL_THRESHOLD, blocks, gemm_nt_small, matrix, streamed_blocks};
 use crate::simd::lanes::to_acc;
 use kiln_core::{DType, Result};
 
@@ -66,10 +62,10 @@ pub(crate) fn product<T: Half>(
     })
 }
 
-/// The number of elements of B, about, that are widened at once: they stay in an L1 cache.
-const WIDENED: usize = 1 << 12;
+/// The columns of C whose sums are kept in f32 at once.
+const SUMS: usize = 64;
 
-/// A product of few rows of A with a transposed B, along whose rows vectors run: a few rows of B are widened at a time.
+/// A product of few rows of A with a transposed B, along whose rows vectors run: B is read in place and widened in registers.
 pub(crate) fn small_m<T: Half>(
     cpu: &Cpu,
     s: &GemmShape,
@@ -81,22 +77,17 @@ pub(crate) fn small_m<T: Half>(
     let mut wide = cpu.scratch(DType::F32, m * k)?;
     to_acc(&a[..m * k], wide.as_mut_slice());
     let a = wide.as_slice::<f32>();
-    let kernels = f32::kernels();
-    let size = Blocking::this::<f32>().thin(s, kernels);
-    blocks(matrix(c, m, n), [m, size[1]], 1, [0; 2], &|[_, first], c| {
+    let size = streamed_blocks(s, size_of::<T>());
+    blocks(matrix(c, m, n), size, 1, [0; 2], &|[_, first], c| {
         let columns = c.ncols();
-        let some = (WIDENED / k.max(1)).next_multiple_of(DOTS).clamp(DOTS, 64);
-        let mut memory = cpu.scratch(DType::F32, some * (k + m))?;
-        let (rows, sums) = memory.as_mut_slice::<f32>().split_at_mut(some * k);
         let mut c = CTile::new(c);
-        for from in (0..columns).step_by(some) {
-            let count = some.min(columns - from);
-            let column = first + from;
-            let rows = &mut rows[..count * k];
-            to_acc(&b[column * k..][..count * k], rows);
-            let sums = &mut sums[..m * count];
+        let mut memory = cpu.scratch(DType::F32, m * columns.min(SUMS))?;
+        for from in (0..columns).step_by(SUMS) {
+            let count = SUMS.min(columns - from);
+            let sums = &mut memory.as_mut_slice::<f32>()[..m * count];
             let target = CTile::new(matrix(sums, m, count));
-            gemm_nt_small(kernels, (a, k), (rows, k), 0, k, target, Epilogue::NONE);
+            let column = first + from;
+            gemm_nt_small(T::all_dots()[0], (a, k), (b, k), column, k, target, Epilogue::NONE);
             let bias = e.bias.map(|bias| &bias[column..][..count]);
             for (i, sums) in sums.chunks_exact_mut(count).enumerate() {
                 finish(sums, bias, e, &mut c.slice(i)[from..from + count]);

@@ -2,9 +2,9 @@
 
 use crate::Cpu;
 use crate::epilogue::Epilogue;
-use crate::gemm::GemmShape;
 use crate::gemm::halves::{Half, HalfKernels, product, small_m};
 use crate::gemm::plan::Algorithm;
+use crate::gemm::{CTile, GemmShape, gemm_nt_small, matrix};
 use half::{bf16, f16};
 use kiln_core::Element;
 use kiln_core::ops::Activation;
@@ -81,10 +81,50 @@ fn every_kernel_computes_what_it_supports() {
 /// Products that are cut into blocks of k, of rows and of columns.
 #[test]
 fn large_products_are_cut() {
-    for sizes in [[25, 34, 769], [130, 600, 33], [200, 70, 1030], [400, 1100, 70]] {
+    for sizes in [
+        [2, 470, 901],
+        [25, 34, 769],
+        [130, 600, 33],
+        [200, 70, 1030],
+        [400, 1100, 70],
+    ] {
         check::<bf16>(sizes);
         check::<f16>(sizes);
     }
+}
+
+/// Every bit pattern is widened to its value, by every instruction set; the rest of a vector is filled with zeros.
+fn check_widening<T: Half>(bits: impl Fn(u16) -> T) {
+    for (set, dots) in T::all_dots().iter().enumerate() {
+        for len in [1, 3, 4, 7, 8, 15, 16, 19, 33] {
+            for first in (0..=u16::MAX).step_by(8 * len + 1) {
+                // A unit vector finds an element of each column, which are at most 33 numbers whose sums would hide one.
+                let b: Vec<T> = (0..4 * len).map(|i| bits(first.wrapping_add(i as u16))).collect();
+                let place = usize::from(first) % len;
+                let a: Vec<f32> = (0..len).map(|i| f32::from(u8::from(i == place))).collect();
+                let mut c = [f32::NAN; 4];
+                let target = CTile::new(matrix(&mut c, 1, 4));
+                gemm_nt_small(dots, (&a, len), (&b, len), 0, len, target, Epilogue::NONE);
+                for (row, got) in b.chunks(len).zip(c) {
+                    // The other products are zeros but where an element is not finite.
+                    let finite = row.iter().all(|x| x.f64().is_finite());
+                    let want = if finite { row[place].f64() } else { f64::NAN };
+                    let same = f64::from(got) == want || !finite && !got.is_finite();
+                    assert!(
+                        same,
+                        "set {set}, {} of {len} from {first:x}: {got} for {want}",
+                        T::DTYPE
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_are_widened_in_registers() {
+    check_widening::<bf16>(bf16::from_bits);
+    check_widening::<f16>(f16::from_bits);
 }
 
 /// The kernels that multiply bf16 on this machine.

@@ -303,7 +303,15 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
                 Some(keys) => self.product(q, keys, c),
                 None => {
                     let (q, keys) = ((q.data, q.step), (keys.data, keys.step));
-                    gemm_nt_small(self.kernels, q, keys, 0, self.width, CTile::new(c), Epilogue::NONE);
+                    gemm_nt_small(
+                        &self.kernels.dots,
+                        q,
+                        keys,
+                        0,
+                        self.width,
+                        CTile::new(c),
+                        Epilogue::NONE,
+                    );
                 }
             }
             let mut sums = [A::ONE; QUERIES];
