@@ -1,7 +1,7 @@
 //! Checks of the ops on a residual stream.
 
 use super::{Operands, accumulator};
-use crate::ops::ResidualParams;
+use crate::ops::{ResidualNormGrads, ResidualNormInputs, ResidualParams};
 use crate::{Buffer, DType, Result, Runtime};
 
 /// The dtype of the stream, and its number of elements; checks the parameters and the step.
@@ -131,20 +131,12 @@ pub fn residual_norm<R: Runtime>(
 pub fn residual_norm_grad<R: Runtime>(
     on: &R,
     p: &ResidualParams,
-    s: &R::Buffer,
-    scale: &R::Buffer,
-    mean: &R::Buffer,
-    rstd: &R::Buffer,
-    g: &R::Buffer,
-    more: Option<&R::Buffer>,
-    sum: Option<&R::Buffer>,
-    step: Option<&R::Buffer>,
-    ds: &R::Buffer,
-    dy: Option<&R::Buffer>,
-    dscale: &R::Buffer,
-    dshift: &R::Buffer,
+    inputs: &ResidualNormInputs<'_, R::Buffer>,
+    to: &ResidualNormGrads<'_, R::Buffer>,
 ) -> Result<()> {
     let of = Operands::new(on, "residual_norm_grad");
+    let &ResidualNormInputs { s, step, g, .. } = inputs;
+    let dy = to.dy.as_deref();
     // Without a gradient of the branch nothing is drawn.
     let drawn = ResidualParams {
         drop: if dy.is_some() || step.is_some() { p.drop } else { 0.0 },
@@ -158,13 +150,13 @@ pub fn residual_norm_grad<R: Runtime>(
     )?;
     let size = stream(&of, &drawn, ("s", s), step)?;
     let half = beside(&of, "g", g, size)?;
-    of.may_hold("more", more, half, size.1)?;
-    of.may_hold("sum", sum, size.0, size.1)?;
-    of.holds("ds", ds, size.0, size.1)?;
+    of.may_hold("more", inputs.more, half, size.1)?;
+    of.may_hold("sum", inputs.sum, size.0, size.1)?;
+    of.holds("ds", to.ds, size.0, size.1)?;
     of.may_hold("dy", dy, half, size.1)?;
-    let all = [("scale", scale), ("dscale", dscale), ("dshift", dshift)];
-    vectors(&of, p, size.0, all)?;
-    for (name, statistic) in [("mean", mean), ("rstd", rstd)] {
+    let scale = ("scale", inputs.scale);
+    vectors(&of, p, size.0, [scale, ("dscale", to.dscale), ("dshift", to.dshift)])?;
+    for (name, statistic) in [("mean", inputs.mean), ("rstd", inputs.rstd)] {
         of.holds(name, statistic, accumulator(size.0), p.rows as usize)?;
     }
     Ok(())

@@ -71,6 +71,40 @@ impl ResidualParams {
     }
 }
 
+/// The tensors from which the gradients of a sum and of its norm are computed.
+#[derive(Debug)]
+pub struct ResidualNormInputs<'a, B> {
+    /// The sum, `[rows, width]`.
+    pub s: &'a B,
+    /// The scale of the norm, `[width]`.
+    pub scale: &'a B,
+    /// The mean of each row, `[rows]`.
+    pub mean: &'a B,
+    /// One over the standard deviation of each row, `[rows]`.
+    pub rstd: &'a B,
+    /// The gradient of the norm, `[rows, width]`.
+    pub g: &'a B,
+    /// A second gradient of the norm, which is added to `g`.
+    pub more: Option<&'a B>,
+    /// The gradient that the sum has otherwise.
+    pub sum: Option<&'a B>,
+    /// The step of dropout, if there was one.
+    pub step: Option<&'a B>,
+}
+
+/// The gradients of a sum and of its norm.
+#[derive(Debug)]
+pub struct ResidualNormGrads<'a, B> {
+    /// That of the sum, which is that of the stream before it too.
+    pub ds: &'a mut B,
+    /// That of the branch, where it is wanted.
+    pub dy: Option<&'a mut B>,
+    /// That of the scale.
+    pub dscale: &'a mut B,
+    /// That of the shift.
+    pub dshift: &'a mut B,
+}
+
 /// Ops of a backend on a residual stream. The stream (`x`, `s`, and their gradients) has the dtype of its rows; branches and norms (`y`,
 /// `n`, and their gradients) have the same, or are of halves beside a stream of f32. Arithmetic is in f32 (f64 for f64), and every result
 /// is rounded once, but the norm is that of the rounded sum. Scale and shift, and their gradients, are of the stream's dtype or of its
@@ -122,26 +156,16 @@ pub trait ResidualOps: Runtime {
         self.unsupported(Op::Residual)
     }
 
-    /// The gradient of [`ResidualOps::residual_norm`] for the gradient `g` of `n`, to which `more` is added if it is given, and for the
-    /// gradient `sum` that `s` has otherwise, if there is one: `ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width)` with `ŝ = (s − mean)·rstd`, which is that of
-    /// `x` too; `dscale = Σ g·ŝ`, `dshift = Σ g`; and where it is asked for, the branch's `dy = dropout(ds)`.
+    /// The gradient of [`ResidualOps::residual_norm`]: `ds = sum + rstd·(g·scale − Σ(g·scale)/width − ŝ·Σ(g·scale·ŝ)/width)` with
+    /// `ŝ = (s − mean)·rstd`, where `g` stands for `g + more`; `dscale = Σ g·ŝ`, `dshift = Σ g`; and where it is asked for, the branch's
+    /// `dy = dropout(ds)`.
     fn residual_norm_grad(
         &self,
         p: &ResidualParams,
-        s: &Self::Buffer,
-        scale: &Self::Buffer,
-        mean: &Self::Buffer,
-        rstd: &Self::Buffer,
-        g: &Self::Buffer,
-        more: Option<&Self::Buffer>,
-        sum: Option<&Self::Buffer>,
-        step: Option<&Self::Buffer>,
-        ds: &mut Self::Buffer,
-        dy: Option<&mut Self::Buffer>,
-        dscale: &mut Self::Buffer,
-        dshift: &mut Self::Buffer,
+        of: &ResidualNormInputs<'_, Self::Buffer>,
+        to: ResidualNormGrads<'_, Self::Buffer>,
     ) -> Result<()> {
-        let _ = (p, s, scale, mean, rstd, g, more, sum, step, ds, dy, dscale, dshift);
+        let _ = (p, of, to);
         self.unsupported(Op::Residual)
     }
 }

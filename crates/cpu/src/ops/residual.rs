@@ -7,7 +7,7 @@ use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{GroupNormParams, ResidualOps, ResidualParams};
+use kiln_core::ops::{GroupNormParams, ResidualNormGrads, ResidualNormInputs, ResidualOps, ResidualParams};
 use kiln_core::philox::{Key, drop_below};
 use kiln_core::{Buffer, DType, Float, Result, checks};
 
@@ -210,35 +210,12 @@ impl ResidualOps for Cpu {
     fn residual_norm_grad(
         &self,
         p: &ResidualParams,
-        s: &CpuBuffer,
-        scale: &CpuBuffer,
-        mean: &CpuBuffer,
-        rstd: &CpuBuffer,
-        g: &CpuBuffer,
-        more: Option<&CpuBuffer>,
-        sum: Option<&CpuBuffer>,
-        step: Option<&CpuBuffer>,
-        ds: &mut CpuBuffer,
-        dy: Option<&mut CpuBuffer>,
-        dscale: &mut CpuBuffer,
-        dshift: &mut CpuBuffer,
+        of: &ResidualNormInputs<'_, CpuBuffer>,
+        to: ResidualNormGrads<'_, CpuBuffer>,
     ) -> Result<()> {
-        checks::residual_norm_grad(
-            self,
-            p,
-            s,
-            scale,
-            mean,
-            rstd,
-            g,
-            more,
-            sum,
-            step,
-            ds,
-            dy.as_deref(),
-            dscale,
-            dshift,
-        )?;
+        checks::residual_norm_grad(self, p, of, &to)?;
+        let &ResidualNormInputs { s, mean, rstd, g, .. } = of;
+        let ResidualNormGrads { ds, dy, dscale, dshift } = to;
         if s.is_empty() {
             dscale.bytes_mut().fill(0);
             dshift.bytes_mut().fill(0);
@@ -246,9 +223,9 @@ impl ResidualOps for Cpu {
         }
         pair!(s.dtype(), g.dtype(), (W, H) => {
             type A = <W as Float>::Acc;
-            let scale = channels::<W>(self, Some(scale), p.width, 1.0)?;
+            let scale = channels::<W>(self, Some(of.scale), p.width, 1.0)?;
             let (s, g) = (Upcast::new::<W>(self, s)?, Upcast::new::<H>(self, g)?);
-            let g = g.plus::<H>(self, more)?;
+            let g = g.plus::<H>(self, of.more)?;
             write_upcast::<W>(self, ds, |ds| {
                 write_channels::<W>(self, dscale, |dscale| {
                     write_channels::<W>(self, dshift, |dshift| {
@@ -256,7 +233,7 @@ impl ResidualOps for Cpu {
                         grad_of_rows(self, &rows(p), (s.slice(), g.slice()), scale.slice(), stats, ds, dscale, dshift)
                     })
                 })?;
-                if let Some(sum) = sum {
+                if let Some(sum) = of.sum {
                     let sum = sum.as_slice::<W>();
                     chunks_mut(ds, 1, 1, |at, ds| {
                         for (ds, sum) in ds.iter_mut().zip(&sum[at..]) {
@@ -265,7 +242,7 @@ impl ResidualOps for Cpu {
                     });
                 }
                 if let Some(dy) = dy {
-                    dropped::<A, A, H>(p, ds, step, dy.as_mut_slice());
+                    dropped::<A, A, H>(p, ds, of.step, dy.as_mut_slice());
                 }
                 Ok(())
             })

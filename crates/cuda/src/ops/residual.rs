@@ -13,7 +13,7 @@
 use crate::buffer::maybe;
 use crate::finish::TICKETS;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{ResidualOps, ResidualParams};
+use kiln_core::ops::{ResidualNormGrads, ResidualNormInputs, ResidualOps, ResidualParams};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, residual as kernels};
@@ -225,33 +225,19 @@ impl Cuda {
         &self,
         algorithm: Algorithm,
         p: &ResidualParams,
-        s: &CudaBuffer,
-        scale: &CudaBuffer,
-        (mean, rstd): (&CudaBuffer, &CudaBuffer),
-        g: &CudaBuffer,
-        more: Option<&CudaBuffer>,
-        sum: Option<&CudaBuffer>,
-        step: Option<&CudaBuffer>,
-        ds: &mut CudaBuffer,
-        dy: Option<&mut CudaBuffer>,
-        (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
+        of: &ResidualNormInputs<'_, CudaBuffer>,
+        to: ResidualNormGrads<'_, CudaBuffer>,
     ) -> Result<()> {
-        checks::residual_norm_grad(
-            self,
-            p,
+        checks::residual_norm_grad(self, p, of, &to)?;
+        let &ResidualNormInputs {
             s,
             scale,
             mean,
             rstd,
             g,
-            more,
-            sum,
-            step,
-            ds,
-            dy.as_deref(),
-            dscale,
-            dshift,
-        )?;
+            ..
+        } = of;
+        let ResidualNormGrads { ds, dy, dscale, dshift } = to;
         takes(algorithm, p)?;
         let p = &with_affine(p, scale);
         let each = p.rows.div_ceil(PARTS).max(ROWS);
@@ -269,9 +255,9 @@ impl Cuda {
                 stats[0],
                 stats[1],
                 g.arg(),
-                maybe(more),
-                maybe(sum),
-                maybe(step_of(p, step)),
+                maybe(of.more),
+                maybe(of.sum),
+                maybe(step_of(p, of.step)),
                 ds.out(),
                 dy.map_or(maybe(None), CudaBuffer::out),
             ];
@@ -291,7 +277,7 @@ impl Cuda {
                     stats[0],
                     stats[1],
                     g.arg(),
-                    maybe(more),
+                    maybe(of.more),
                     partial.out(),
                     Arg::value(&each),
                     if counted { dscale.out() } else { maybe(None) },
@@ -402,50 +388,10 @@ impl ResidualOps for Cuda {
     fn residual_norm_grad(
         &self,
         p: &ResidualParams,
-        s: &CudaBuffer,
-        scale: &CudaBuffer,
-        mean: &CudaBuffer,
-        rstd: &CudaBuffer,
-        g: &CudaBuffer,
-        more: Option<&CudaBuffer>,
-        sum: Option<&CudaBuffer>,
-        step: Option<&CudaBuffer>,
-        ds: &mut CudaBuffer,
-        dy: Option<&mut CudaBuffer>,
-        dscale: &mut CudaBuffer,
-        dshift: &mut CudaBuffer,
+        of: &ResidualNormInputs<'_, CudaBuffer>,
+        to: ResidualNormGrads<'_, CudaBuffer>,
     ) -> Result<()> {
-        checks::residual_norm_grad(
-            self,
-            p,
-            s,
-            scale,
-            mean,
-            rstd,
-            g,
-            more,
-            sum,
-            step,
-            ds,
-            dy.as_deref(),
-            dscale,
-            dshift,
-        )?;
-        let algorithm = Algorithm::choose(p.width);
-        self.residual_norm_grad_with(
-            algorithm,
-            p,
-            s,
-            scale,
-            (mean, rstd),
-            g,
-            more,
-            sum,
-            step,
-            ds,
-            dy,
-            (dscale, dshift),
-        )
+        self.residual_norm_grad_with(Algorithm::choose(p.width), p, of, to)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cuda;
 use crate::twin::{EDGES, buffer, empty, read, wide};
 use half::{bf16, f16};
-use kiln_core::ops::{ResidualOps, ResidualParams};
+use kiln_core::ops::{ResidualNormGrads, ResidualNormInputs, ResidualOps, ResidualParams};
 use kiln_core::{Backend, Float, Result, Runtime};
 use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
@@ -36,6 +36,33 @@ struct Operands<B: Runtime> {
     vectors: [B::Buffer; 2],
 }
 
+impl<B: Runtime> Operands<B> {
+    /// The operands of the gradient, and its results.
+    fn of_grad(
+        &mut self,
+        (branch, others): Given,
+    ) -> (ResidualNormInputs<'_, B::Buffer>, ResidualNormGrads<'_, B::Buffer>) {
+        let ([mean, rstd], [dscale, dshift]) = (&self.stats, &mut self.vectors);
+        let inputs = ResidualNormInputs {
+            s: if branch { &self.s } else { &self.x },
+            scale: &self.affine[0],
+            mean,
+            rstd,
+            g: &self.g,
+            more: others.then_some(&self.more),
+            sum: others.then_some(&self.sum),
+            step: Some(&self.step),
+        };
+        let grads = ResidualNormGrads {
+            ds: &mut self.ds,
+            dy: branch.then_some(&mut self.dy),
+            dscale,
+            dshift,
+        };
+        (inputs, grads)
+    }
+}
+
 impl By for Cpu {
     fn norm(&self, _: Option<Algorithm>, p: &ResidualParams, o: &mut Operands<Self>, (branch, _): Given) -> Result<()> {
         let ([scale, shift], [mean, rstd]) = (&o.affine, &mut o.stats);
@@ -44,13 +71,8 @@ impl By for Cpu {
     }
 
     fn grad(&self, _: Option<Algorithm>, p: &ResidualParams, o: &mut Operands<Self>, given: Given) -> Result<()> {
-        let ([mean, rstd], [dscale, dshift]) = (&o.stats, &mut o.vectors);
-        let (s, dy) = (if given.0 { &o.s } else { &o.x }, given.0.then_some(&mut o.dy));
-        let (more, sum, step) = (given.1.then_some(&o.more), given.1.then_some(&o.sum), Some(&o.step));
-        let scale = &o.affine[0];
-        self.residual_norm_grad(
-            p, s, scale, mean, rstd, &o.g, more, sum, step, &mut o.ds, dy, dscale, dshift,
-        )
+        let (of, to) = o.of_grad(given);
+        self.residual_norm_grad(p, &of, to)
     }
 }
 
@@ -71,26 +93,10 @@ impl By for Cuda {
     }
 
     fn grad(&self, by: Option<Algorithm>, p: &ResidualParams, o: &mut Operands<Self>, given: Given) -> Result<()> {
-        let ([mean, rstd], [dscale, dshift]) = (&o.stats, &mut o.vectors);
-        let (s, dy) = (if given.0 { &o.s } else { &o.x }, given.0.then_some(&mut o.dy));
-        let (more, sum, step) = (given.1.then_some(&o.more), given.1.then_some(&o.sum), Some(&o.step));
-        let (scale, ds) = (&o.affine[0], &mut o.ds);
+        let (of, to) = o.of_grad(given);
         match by {
-            Some(by) => self.residual_norm_grad_with(
-                by,
-                p,
-                s,
-                scale,
-                (mean, rstd),
-                &o.g,
-                more,
-                sum,
-                step,
-                ds,
-                dy,
-                (dscale, dshift),
-            ),
-            None => self.residual_norm_grad(p, s, scale, mean, rstd, &o.g, more, sum, step, ds, dy, dscale, dshift),
+            Some(by) => self.residual_norm_grad_with(by, p, &of, to),
+            None => self.residual_norm_grad(p, &of, to),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::reduce::acc_dtype;
 use crate::autograd::{Cast, Recompute, Rule, RuleContext, autocast_dtype, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Stream, Tensor};
-use kiln_core::ops::{Distribution, Op, RandomParams, ResidualParams, RowNorm};
+use kiln_core::ops::{Distribution, Op, RandomParams, ResidualNormGrads, ResidualNormInputs, ResidualParams, RowNorm};
 use std::sync::{Arc, Mutex};
 
 /// Dropout of one call: the probability that an element becomes zero, the stream of a layer, and a step that no other call has, as
@@ -112,22 +112,23 @@ impl<B: Backend> Rule<B> for Norm<B> {
         let (mut dscale, mut dshift) = (scale.alloc_like(*scale.shape())?, scale.alloc_like(*scale.shape())?);
         let branch = self.branch.as_ref();
         let mut dy = branch.map(|_| backend.alloc(self.half, s.size())).transpose()?;
-        let step = branch.and_then(|(step, _)| step.as_ref()).map(Indices::buffer);
-        backend.residual_norm_grad(
-            &self.p,
-            s.buffer(),
-            scale.buffer(),
-            &self.mean,
-            &self.rstd,
-            cx.grad.buffer(),
-            cx.more_grad().map(Tensor::buffer),
-            cx.sum().map(Tensor::buffer),
-            step,
-            &mut ds,
-            dy.as_mut(),
-            &mut dscale,
-            &mut dshift,
-        )?;
+        let inputs = ResidualNormInputs {
+            s: s.buffer(),
+            scale: scale.buffer(),
+            mean: &self.mean,
+            rstd: &self.rstd,
+            g: cx.grad.buffer(),
+            more: cx.more_grad().map(Tensor::buffer),
+            sum: cx.sum().map(Tensor::buffer),
+            step: branch.and_then(|(step, _)| step.as_ref()).map(Indices::buffer),
+        };
+        let grads = ResidualNormGrads {
+            ds: &mut ds,
+            dy: dy.as_mut(),
+            dscale: &mut dscale,
+            dshift: &mut dshift,
+        };
+        backend.residual_norm_grad(&self.p, &inputs, grads)?;
         let ds = Tensor::from_buffer(backend, ds, *s.shape());
         if let (Some((_, left)), Some(dy)) = (branch, dy) {
             let both = (ds.clone(), Tensor::from_buffer(backend, dy, *s.shape()));

@@ -2,7 +2,7 @@
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
-use kiln_core::ops::{ResidualOps, ResidualParams};
+use kiln_core::ops::{ResidualNormGrads, ResidualNormInputs, ResidualOps, ResidualParams};
 use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> ResidualOps for Profiled<B> {
@@ -69,40 +69,14 @@ impl<B: Backend> ResidualOps for Profiled<B> {
     fn residual_norm_grad(
         &self,
         p: &ResidualParams,
-        s: &B::Buffer,
-        scale: &B::Buffer,
-        mean: &B::Buffer,
-        rstd: &B::Buffer,
-        g: &B::Buffer,
-        more: Option<&B::Buffer>,
-        sum: Option<&B::Buffer>,
-        step: Option<&B::Buffer>,
-        ds: &mut B::Buffer,
-        dy: Option<&mut B::Buffer>,
-        dscale: &mut B::Buffer,
-        dshift: &mut B::Buffer,
+        of: &ResidualNormInputs<'_, B::Buffer>,
+        to: ResidualNormGrads<'_, B::Buffer>,
     ) -> Result<()> {
-        checks::residual_norm_grad(
-            self,
-            p,
-            s,
-            scale,
-            mean,
-            rstd,
-            g,
-            more,
-            sum,
-            step,
-            ds,
-            dy.as_deref(),
-            dscale,
-            dshift,
-        )?;
-        let branch = dy.as_deref();
-        let vectors = bytes(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
-        let tensors = bytes(s) + bytes(g) + optional(more) + optional(sum) + bytes(ds) + optional(branch);
-        self.op("residual_norm_grad", moved(tensors + vectors), elements(ds), |b| {
-            b.residual_norm_grad(p, s, scale, mean, rstd, g, more, sum, step, ds, dy, dscale, dshift)
-        })
+        checks::residual_norm_grad(self, p, of, &to)?;
+        let read = bytes(of.s) + bytes(of.g) + optional(of.more) + optional(of.sum);
+        let written = bytes(to.ds) + optional(to.dy.as_deref());
+        let vectors = bytes(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(to.dscale) + bytes(to.dshift);
+        let (cost, detail) = (moved(read + written + vectors), elements(to.ds));
+        self.op("residual_norm_grad", cost, detail, |b| b.residual_norm_grad(p, of, to))
     }
 }

@@ -62,21 +62,23 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
             residual,
             [t, c, r, r, t, t, t, step, t, t, c, c],
             |on: &B, p, [s, a, m, r, g, more, sum, step, ds, dy, da, db]| {
-                on.residual_norm_grad(
-                    p,
+                let of = ResidualNormInputs {
                     s,
-                    a,
-                    m,
-                    r,
+                    scale: a,
+                    mean: m,
+                    rstd: r,
                     g,
-                    Some(more),
-                    Some(sum),
-                    Some(step),
+                    more: Some(more),
+                    sum: Some(sum),
+                    step: Some(step),
+                };
+                let to = ResidualNormGrads {
                     ds,
-                    Some(dy),
-                    da,
-                    db,
-                )
+                    dy: Some(dy),
+                    dscale: da,
+                    dshift: db,
+                };
+                on.residual_norm_grad(p, &of, to)
             },
         )),
         of_batch(call(
