@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures Kiln and its peers on the same work, in one table.
 
+mod candle;
 mod framework;
 mod memory;
 mod nets;
@@ -25,10 +26,10 @@ use workers::Workers;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-  cargo xtask bench --setup-peers      once: PyTorch, TensorFlow and JAX into .venv-peers (some GB of downloads)
+  cargo xtask bench --setup-peers      once: PyTorch, TensorFlow and JAX into .venv-peers (some GB of downloads), and candle
   cargo xtask bench                    everything; takes an hour or more, wants a quiet machine
   cargo xtask bench --quick net/lenet  a first impression of some rows
-Ids: net/NAME-bN/train and /infer, net-bf16/… (mixed precision, beside Kiln in f32 too), gemm/MxKxN/tT, scaling/…, start/…,
+Ids: net/NAME-bN/train, /infer and /generate, net-bf16/… (mixed precision, beside Kiln in f32 too), gemm/MxKxN/tT, scaling/…, start/…,
 memory/NAME-bN/train (with --quick the first setting of each peer), and ops such as conv-forward/mnist2-b32.
 
 Nets and products take turns, Kiln then every peer in each of its settings, round after round, and the ratio is the median of
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     /// Measure Kiln alone
     #[arg(long)]
     no_peers: bool,
-    /// Install the packages of benches/peers/requirements*.txt into .venv-peers, then stop
+    /// Install the packages of benches/peers/requirements*.txt into .venv-peers and build benches/peers/candle, then stop
     #[arg(long)]
     setup_peers: bool,
 }

@@ -108,7 +108,11 @@ fn load(
         who: Framework::Kiln,
         setting: "default".into(),
     }];
-    for &who in plan.peers(&Framework::NETS) {
+    let peers: &[Framework] = match row.pass {
+        Pass::Generate => plan.peers(&Framework::WRITERS),
+        _ => plan.peers(&Framework::NETS),
+    };
+    for &who in peers {
         for setting in settings(workers, who, plan.threads, row.pass) {
             let key = contenders.len();
             let label = who.label();

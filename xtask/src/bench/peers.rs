@@ -1,5 +1,6 @@
 //! The Python installations with the peers' modules, and PyTorch's script of single ops.
 
+use super::candle;
 use crate::workspace::{Outcome, passes, root};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,11 +11,13 @@ use std::process::{Command, Stdio};
 /// Seconds by bench id.
 pub(super) type Times = BTreeMap<String, f64>;
 
-/// Makes `.venv-peers` and installs each peer into it separately, so that a failed installation does not prevent others.
+/// Builds candle's worker, makes `.venv-peers` and installs each peer into it separately, so that a failed installation does not prevent
+/// others.
 pub(super) fn set_up(python: Option<&Path>) -> Outcome {
     let folder = root().join(".venv-peers");
     let python = python.map_or_else(|| PathBuf::from("python3"), Path::to_path_buf);
-    let mut all = passes(Command::new(python).args(["-m", "venv"]).arg(&folder))?;
+    let mut all = candle::set_up()?;
+    all &= passes(Command::new(python).args(["-m", "venv"]).arg(&folder))?;
     for file in [
         "requirements.txt",
         "requirements-tensorflow.txt",

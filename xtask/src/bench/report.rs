@@ -166,6 +166,7 @@ impl Report {
             Framework::TensorFlow,
             Framework::Jax,
             Framework::NumPy,
+            Framework::Candle,
         ];
         let measured = |&who: &Framework| self.entries.iter().any(|e| e.least(who).is_some());
         all.into_iter().filter(measured).collect()

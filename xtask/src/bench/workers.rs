@@ -1,5 +1,6 @@
 //! The workers of the frameworks that are measured: how each is built, started and asked.
 
+use super::candle;
 use super::framework::Framework;
 use super::peers::Pythons;
 use super::worker::Worker;
@@ -84,15 +85,13 @@ impl Workers {
 
     fn command(&self, who: Framework, threads: usize) -> Result<Command, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (program, script) = match who {
-            Framework::Kiln => (self.kiln.clone(), None),
-            _ => {
-                let (module, script) = who.script();
-                (
-                    self.pythons.with(module)?,
-                    Some(root().join("benches/peers").join(script)),
-                )
-            }
+        let (program, script) = match (who, who.script()) {
+            (_, Some((module, script))) => (
+                self.pythons.with(module)?,
+                Some(root().join("benches/peers").join(script)),
+            ),
+            (Framework::Candle, None) => (candle::worker()?, None),
+            (_, None) => (self.kiln.clone(), None),
         };
         // Every library uses as many threads as it has processors; limiting the processors is the only way that also
         // limits XLA.

@@ -58,7 +58,7 @@ const GENERIC: &[&str] = &[
 ];
 
 /// Folders with a manifest that are excluded from the workspace.
-const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];
+const OUTSIDE: &[&str] = &["benches/peers/candle", "crates/fuzz/libfuzzer"];
 
 /// External crates that only one crate may depend on, and the reason.
 const SOLE_USER: &[(&str, &str, &str)] = &[

@@ -391,6 +391,7 @@ impl ResidualOps for Cuda {
         of: &ResidualNormInputs<'_, CudaBuffer>,
         to: ResidualNormGrads<'_, CudaBuffer>,
     ) -> Result<()> {
+        checks::residual_norm_grad(self, p, of, &to)?;
         self.residual_norm_grad_with(Algorithm::choose(p.width), p, of, to)
     }
 }
