@@ -405,9 +405,7 @@ unsafe fn dots_of<V: Vector, B: Fill<V>, const MR: usize>(
         0
     };
     let mut a = [std::ptr::null(); MR];
-    for i in 0..MR {
-        a[i] = t.a[first + i];
-    }
+    a.copy_from_slice(&t.a[first..first + MR]);
     let mut sums = [[V::zero(); DOTS]; MR];
     let whole = t.len / V::LANES * V::LANES;
     let mut ahead = t.ahead.cast::<V::Element>();
