@@ -23,7 +23,7 @@ pub(super) struct Total {
 pub(super) struct Failure {
     /// Its suite and its name.
     pub(super) test: String,
-    /// What it wrote before it failed: the first [`Failure::LINES`] lines.
+    /// What it wrote: the first [`Failure::LINES`] lines from its last panic on, or of all where there is none.
     pub(super) wrote: Vec<String>,
 }
 
@@ -31,6 +31,9 @@ impl Failure {
     const LINES: usize = 12;
 
     fn take(&mut self, line: &str) {
+        if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.wrote.clear();
+        }
         if self.wrote.len() < Self::LINES && !line.trim().is_empty() {
             self.wrote.push(line.to_string());
         }
@@ -273,6 +276,7 @@ mod tests {
                 (3.0, "failures:"),
                 (3.0, ""),
                 (3.0, "---- b stdout ----"),
+                (3.0, "what it wrote before"),
                 (3.0, "thread 'b' panicked at a.rs:1:2:"),
                 (3.0, "one"),
                 (3.0, ""),
