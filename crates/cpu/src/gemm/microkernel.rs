@@ -135,7 +135,7 @@ macro_rules! unrolled {
         unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24)
     };
     (@ $i:ident $n:ident $body:block $($value:literal)+) => {
-        $(if $value < $n {
+        $(if const { $value < $n } {
             #[allow(non_upper_case_globals)]
             const $i: usize = $value;
             $body

@@ -110,6 +110,7 @@ impl Tile {
     }
 
     /// Joins the rows of a long row into one value per column, which is left in the first lanes.
+    #[inline(always)]
     pub(crate) fn join<'a, A: Real>(&self, lanes: &'a mut Lanes<A>, join: impl Fn(A, A) -> A) -> &'a [A] {
         let columns = self.columns.len();
         let mut groups = self.together;
