@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::output::counted;
 use kiln_core::{DType, Runtime};
 use kiln_cpu::{Blocking, Cpu, Machine};
+use kiln_profile::Profiled;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::str::FromStr;
@@ -122,7 +123,7 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
             .help("choose --precision f32 or bf16 on the CPU, or a GPU with --device cuda")),
         None => {
             let cpu = Cpu::builder().exact_convolutions(arithmetic.exact);
-            task.run(&cpu.memory_limit(options.memory).build())
+            task.run(&Profiled::new(&cpu.memory_limit(options.memory).build()))
         }
     }
 }

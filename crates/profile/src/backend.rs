@@ -41,7 +41,8 @@ impl<B: Backend> Profiled<B> {
         &self.inner
     }
 
-    /// Profiles one step, which must run on this thread. A step that fails is not kept.
+    /// Profiles one step, which must run on this thread. A step that fails is not kept, and the ops of a graph that was captured
+    /// before are not seen.
     ///
     /// # Errors
     /// Those of `step`, and of waiting for the device before and after it.
@@ -56,7 +57,7 @@ impl<B: Backend> Profiled<B> {
     /// Runs `part` as a named part of the step. Its row has the ops that run in it outside of any layer, and the
     /// gradients of the ops that were recorded there.
     pub fn part<R>(&self, name: &str, part: impl FnOnce() -> R) -> R {
-        if !self.recorder.is_on() {
+        if !self.is_recording() {
             return part();
         }
         self.recorder.enter_part(name);
@@ -70,7 +71,12 @@ impl<B: Backend> Profiled<B> {
         self.recorder.timeline()
     }
 
-    /// Runs an op and waits for it.
+    /// True while a step is profiled.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recorder.is_on()
+    }
+
+    /// Runs an op of a profiled step and waits for it.
     pub(crate) fn op(
         &self,
         name: &'static str,
@@ -78,9 +84,6 @@ impl<B: Backend> Profiled<B> {
         detail: Detail,
         op: impl FnOnce(&B) -> Result<()>,
     ) -> Result<()> {
-        if !self.recorder.is_on() {
-            return op(&self.inner);
-        }
         let start = self.recorder.now();
         op(&self.inner)?;
         self.inner.sync()?;
@@ -95,6 +98,17 @@ impl<B: Backend> Profiled<B> {
         Ok(())
     }
 }
+
+/// Returns the result of an op of the backend inside unless a step is being profiled, so that nothing is checked twice or counted
+/// where nobody asks.
+macro_rules! unless_recording {
+    ($profiled:ident, $op:ident($($operand:expr),*)) => {
+        if !$profiled.is_recording() {
+            return $profiled.inner().$op($($operand),*);
+        }
+    };
+}
+pub(crate) use unless_recording;
 
 /// Bytes of a buffer.
 pub(crate) fn bytes<Buf: Buffer>(buffer: &Buf) -> u64 {
@@ -130,12 +144,14 @@ impl<B: Backend> Runtime for Profiled<B> {
     }
 
     fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()> {
+        unless_recording!(self, upload_bytes(src, dst));
         checks::upload_bytes(self, src, dst)?;
         let (n, cost) = (dst.len() as u64, moved(2 * src.len() as u64));
         self.op("upload", cost, Detail::Elements(n), |b| b.upload_bytes(src, dst))
     }
 
     fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()> {
+        unless_recording!(self, upload_part(src, dst, offset));
         checks::upload_part(self, src, dst, offset)?;
         let cost = moved(2 * src.len() as u64);
         let n = (src.len() / dst.dtype().size()) as u64;
@@ -143,12 +159,14 @@ impl<B: Backend> Runtime for Profiled<B> {
     }
 
     fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()> {
+        unless_recording!(self, download_bytes(src, dst));
         checks::download_bytes(self, src, dst)?;
         let (n, cost) = (src.len() as u64, moved(2 * dst.len() as u64));
         self.op("download", cost, Detail::Elements(n), |b| b.download_bytes(src, dst))
     }
 
     fn copy(&self, src: &Self::Buffer, dst: &mut Self::Buffer) -> Result<()> {
+        unless_recording!(self, copy(src, dst));
         checks::copy(self, src, dst)?;
         let (n, cost) = (src.len() as u64, moved(2 * bytes(src)));
         self.op("copy", cost, Detail::Elements(n), |b| b.copy(src, dst))
@@ -158,15 +176,18 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.sync()
     }
 
-    const CAPTURES: bool = false;
+    const CAPTURES: bool = B::CAPTURES;
 
     fn interruptible(&self, interrupt: &Interrupt, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.inner.interruptible(interrupt, body)
     }
 
-    /// Runs `body` without recording a graph: a profiled step runs op by op.
+    /// A step that is profiled runs op by op, so nothing is captured.
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Self::Graph>> {
-        body().map(|()| None)
+        match self.is_recording() {
+            true => body().map(|()| None),
+            false => self.inner.capture(body),
+        }
     }
 
     fn replay(&self, graph: &mut Self::Graph) -> Result<()> {
@@ -181,7 +202,18 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.memory()
     }
 
+    /// In order while a step is profiled, because its ops are recorded one after the other.
+    fn each(&self, n: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+        match self.is_recording() {
+            true => (0..n).try_for_each(f),
+            false => self.inner.each(n, f),
+        }
+    }
+
     fn observer(&self) -> Option<&dyn Observer> {
-        self.recorder.is_on().then_some(&*self.recorder as &dyn Observer)
+        match self.is_recording() {
+            true => Some(&*self.recorder),
+            false => self.inner.observer(),
+        }
     }
 }

@@ -36,8 +36,8 @@
 //!
 //! The least time that an op can take follows from the highest rates of its device ([`Rates`]), which are measured.
 //!
-//! [`Profiled`] waits for the device after every op, so on a GPU the steps run op by op, without overlap and not as a
-//! recorded graph. To measure the cost of profiling, time the same step outside of [`Profiled::step`], where nothing is
+//! A profiled step waits for the device after every op, so on a GPU it runs op by op, without overlap and not as a
+//! captured graph. Everything outside of [`Profiled::step`] runs as on the backend inside. To measure the cost of profiling, time the same step outside of [`Profiled::step`], where nothing is
 //! recorded.
 
 mod backend;

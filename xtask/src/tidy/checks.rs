@@ -32,7 +32,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
                 if traits && body.contains("self.unsupported(") {
                     continue;
                 }
-                if moves && !body.trim_start().starts_with(&format!("checks::{name}(")) {
+                let body = after_forwarding(body.trim_start(), name);
+                if moves && !body.starts_with(&format!("checks::{name}(")) {
                     let message = format!("`{name}` has to begin with `checks::{name}(…)?`, of crates/core/src/checks");
                     found.push(Finding::new(source.place(at + method_at), message));
                 }
@@ -41,6 +42,19 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     }
     found.extend(untested(workspace));
     found
+}
+
+/// What follows where the body of an op first hands it to the backend inside, which begins with the same check.
+fn after_forwarding<'a>(body: &'a str, name: &str) -> &'a str {
+    let call = body.strip_prefix("unless_recording!(").map(str::trim_start);
+    let op = call.and_then(|call| call.strip_prefix("self,")).map(str::trim_start);
+    let forwards = op
+        .and_then(|op| op.strip_prefix(name))
+        .is_some_and(|rest| rest.starts_with('('));
+    match body.split_once(";\n").filter(|_| forwards) {
+        Some((_, rest)) => rest.trim_start(),
+        None => body,
+    }
 }
 
 /// Backends without a call of testkit's `suites!` in their own tests or in those of kiln-nn. Generic ones, which wrap another
@@ -113,6 +127,22 @@ mod tests {
             place
         );
         assert!(at("crates/nn/src/ops/softmax.rs", &op("run()")).is_empty());
+        let forwarded = |then: &str| op(&format!("unless_recording!(self, softmax(p));\n        {then}"));
+        assert!(
+            at(
+                "crates/profile/src/ops/softmax.rs",
+                &forwarded("checks::softmax(self)?;")
+            )
+            .is_empty()
+        );
+        let place = ["crates/profile/src/ops/softmax.rs:4"];
+        assert_eq!(at("crates/profile/src/ops/softmax.rs", &forwarded("run()")), place);
+        let long = op(
+            "unless_recording!(\n            self,\n            softmax(p)\n        );\n        checks::softmax(self)?;",
+        );
+        assert!(at("crates/profile/src/ops/softmax.rs", &long).is_empty());
+        let other = op("unless_recording!(self, softmax_grad(p));\n        checks::softmax(self)?;");
+        assert_eq!(at("crates/profile/src/ops/softmax.rs", &other), place);
         let question = op("run()").replace("(&self) {", "(&self) -> Option<u8> {");
         assert!(at("crates/cpu/src/ops/softmax.rs", &question).is_empty());
         let question = question.replace("Option<u8>", "bool");

@@ -5,12 +5,13 @@ use crate::device::{Arithmetic, DeviceOptions, Finding, State, Task, examine_gpu
 use crate::error::{Error, Result, code};
 use crate::machine::{is_gpu, machine};
 use crate::output::{self, bytes, line};
-use kiln_core::Backend;
+use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::check_writable;
-use kiln_models::{Model, Net};
+use kiln_models::Model;
 use kiln_monitor::{Machine, Memory};
 use kiln_nn::{Module, Rng, Tensor, no_grad};
+use kiln_profile::Profiled;
 use serde_json::json;
 use std::path::Path;
 
@@ -24,8 +25,8 @@ impl Task for Probe {
     /// The name of the device, the logits, and the gradient of the first parameter.
     type Output = (String, Vec<f64>, Vec<f64>);
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
-        let net: Net<B> = Model::Lenet.build(backend, 0)?;
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Self::Output> {
+        let net = Model::Lenet.build(backend, 0)?;
         let mut rng = Rng::new(1);
         let images = Tensor::randn(backend, &[2, 32, 32, 3], kiln_core::DType::F32, &mut rng)?;
         let logits = net
@@ -57,7 +58,7 @@ fn probe() -> Finding {
         },
         ..Default::default()
     };
-    let tried = with_device(&options, Probe).and_then(|run| Ok((run, Probe.run(&Cpu::new())?)));
+    let tried = with_device(&options, Probe).and_then(|run| Ok((run, Probe.run(&Profiled::new(&Cpu::new()))?)));
     match tried {
         Err(error) => Finding::fails("net", error.message, "train with --device cpu, and report this"),
         Ok(((device, logits, gradient), (_, expected, of_cpu))) => {

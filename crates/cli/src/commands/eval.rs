@@ -13,6 +13,7 @@ use kiln_core::Backend;
 use kiln_files::shown_path;
 use kiln_models::{Batches, Card, Model, Net, OutputKind};
 use kiln_nn::Module;
+use kiln_profile::Profiled;
 use kiln_train::{Confusion, ConfusionMatrix, Evaluation, Metric, TopK};
 use serde_json::json;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ impl Task for Eval<'_> {
         self.1 = Some(why);
     }
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Measured> {
         let args = self.0;
         let Saved {
             path,
@@ -62,7 +63,7 @@ impl Task for Eval<'_> {
             measured.push(Box::new(ByClassifier::new(path, &data, args.batch as usize, backend)?));
         }
         let (mut top, mut confusion) = (TopK::new(3), ConfusionMatrix::new(names.len()));
-        let mut metrics: Vec<&mut dyn Metric<B>> = measured.iter_mut().map(|metric| metric as _).collect();
+        let mut metrics: Vec<&mut dyn Metric<Profiled<B>>> = measured.iter_mut().map(|metric| metric as _).collect();
         if let OutputKind::Classes(_) = model.card().output {
             metrics.push(&mut top);
             metrics.push(&mut confusion);

@@ -13,6 +13,7 @@ use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Dataset, LoaderOptions};
 use kiln_models::{Batches, Net};
+use kiln_profile::Profiled;
 use kiln_train::{BatchCurve, BatchLimit, BatchPoint, BatchRange, Flow, Trainer, check_by_name, find_batch};
 use serde_json::json;
 
@@ -31,7 +32,7 @@ impl Task for FindBatch {
         self.chosen = Some(why);
     }
 
-    fn run<B: Backend>(self, backend: &B) -> Result<BatchCurve> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<BatchCurve> {
         let FindBatch {
             settings,
             data,
@@ -50,7 +51,7 @@ impl Task for FindBatch {
             line(&data.description);
         }
         let augment = settings.overfit_batches.is_none();
-        let train = |trainer: &mut Trainer<B>, net: &mut Net<B>, batch: usize| {
+        let train = |trainer: &mut Trainer<Profiled<B>>, net: &mut Net<Profiled<B>>, batch: usize| {
             let batches = Batches {
                 dataset: data.train.clone(),
                 options: LoaderOptions {

@@ -12,6 +12,7 @@ use crate::weights;
 use kiln_core::{Backend, DType};
 use kiln_files::{shown_path, write_atomic};
 use kiln_nn::autocast;
+use kiln_profile::Profiled;
 use kiln_train::{LrCurve, LrRange};
 use serde_json::json;
 
@@ -26,7 +27,7 @@ struct FindLr {
 impl Task for FindLr {
     type Output = LrCurve;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<LrCurve> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<LrCurve> {
         let FindLr {
             settings,
             data,

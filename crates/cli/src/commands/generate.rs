@@ -11,6 +11,7 @@ use kiln_data::{DataError, Tokens};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Generator, LanguageModel, Model, Net, OutputKind, Sampler};
 use kiln_nn::{Module, no_grad};
+use kiln_profile::Profiled;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ struct Generate<'a>(&'a GenerateArgs);
 impl Task for Generate<'_> {
     type Output = ();
 
-    fn run<B: Backend>(self, backend: &B) -> Result<()> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<()> {
         let args = self.0;
         let mut saved = weights::load(&args.weights(), backend)?;
         let model = &saved.model;

@@ -18,6 +18,7 @@ use kiln_data::{CLIPS, DataKind, Facts, IMAGES, OBJECTS, PAIRS, TAGGED, TEXTS, T
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::{Tensor, no_grad};
+use kiln_profile::Profiled;
 use serde_json::{Map, json};
 use std::path::Path;
 
@@ -27,7 +28,7 @@ impl Task for Predict<'_> {
     /// The exit code.
     type Output = u8;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<u8> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<u8> {
         let args = self.0;
         let saved = weights::load(&args.weights, backend)?;
         let (model, net) = (saved.model, &saved.net);

@@ -57,17 +57,16 @@ impl Task for Profile<'_> {
         self.chosen = Some(why);
     }
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+    fn run<B: Backend>(self, watched: &Profiled<B>) -> Result<Self::Output> {
         let args = self.args;
         if let (Some(why), false) = (&self.chosen, args.json || args.markdown) {
             line(why);
         }
-        let rates = match backend.name() == Cpu::new().name() {
+        let rates = match watched.name() == Cpu::new().name() {
             true => Rates::of_processor(),
-            false => Rates::of_ops(backend)?,
+            false => Rates::of_ops(watched.inner())?,
         };
-        let watched = Profiled::new(backend);
-        let steps = &mut self.model.steps(&watched, 0, self.batch as usize)?;
+        let steps = &mut self.model.steps(watched, 0, self.batch as usize)?;
         if args.inference {
             steps.net().eval();
         }
@@ -76,17 +75,17 @@ impl Task for Profile<'_> {
         let updates = &mut Update::of_each(&phases)[..];
         let parameters = steps.net().num_parameters() as u64;
         for _ in 0..WARM_UP {
-            self.step(&watched, steps, updates)?;
+            self.step(watched, steps, updates)?;
         }
         // Steps with and without profiling alternate, so that other load on the machine affects both alike.
         let mut unwatched = Vec::new();
         for _ in 0..args.steps {
-            backend.sync()?;
+            watched.sync()?;
             let start = Instant::now();
-            self.step(&watched, steps, updates)?;
-            backend.sync()?;
+            self.step(watched, steps, updates)?;
+            watched.sync()?;
             unwatched.push(start.elapsed().as_secs_f64());
-            watched.step(|| self.step(&watched, steps, updates))?;
+            watched.step(|| self.step(watched, steps, updates))?;
         }
         unwatched.sort_by(f64::total_cmp);
 
@@ -94,7 +93,7 @@ impl Task for Profile<'_> {
         let mut rows = timeline.rows(&|cost| rates.floor(cost));
         rows.sort_by(|a, b| b.gap().total_cmp(&a.gap()));
         let threads = rayon::current_num_threads() as u64;
-        let device = match backend.name() {
+        let device = match watched.name() {
             name if name == Cpu::new().name() => format!("{name} with {}", counted(threads, "thread")),
             name => name,
         };
@@ -135,7 +134,7 @@ impl Task for Profile<'_> {
 }
 
 /// Profiles some training steps with the settings of a run, on made-up batches.
-pub(crate) fn training<B: Backend>(settings: &Settings, backend: &B) -> Result<Report> {
+pub(crate) fn training<B: Backend>(settings: &Settings, backend: &Profiled<B>) -> Result<Report> {
     let args = ProfileArgs {
         model: Some(settings.model),
         run: None,

@@ -13,6 +13,7 @@ use kiln_data::Sizes;
 use kiln_files::shown_path;
 use kiln_models::Model;
 use kiln_nn::watch::{OpName, Pass};
+use kiln_profile::Profiled;
 use kiln_train::{Capsule, OpStats, Place, Replay, RunFolder};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -32,7 +33,7 @@ impl Task for Both<'_> {
     /// In the precision of the run, and in f64.
     type Output = (Replay, Replay);
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Self::Output> {
         let replay = |dtype| -> Result<Replay> {
             let mut net = self.model.build_for(backend, self.seed, self.sizes)?;
             Ok(net.replay(backend, self.capsule, dtype)?)

@@ -9,6 +9,7 @@ use kiln_core::Backend;
 use kiln_models::Model;
 use kiln_nn::Module;
 use kiln_nn::trace::{LayerCall, trace};
+use kiln_profile::Profiled;
 use serde_json::json;
 
 struct Summary {
@@ -28,7 +29,7 @@ struct Seen {
 impl Task for Summary {
     type Output = Seen;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Seen> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Seen> {
         let Summary { model: which, batch } = self;
         let model = which.build(backend, 0)?;
         let samples = which.input().samples(batch, which.outputs().max(1), 0)?;
@@ -40,7 +41,7 @@ impl Task for Summary {
             Ok(false)
         })?;
         let calls = seen.ok_or_else(|| Error::failure("no sample to trace"))?;
-        let size = |(_, p): &(String, &kiln_nn::Param<B>)| (p.size() * p.dtype().size()) as u64;
+        let size = |(_, p): &(String, &kiln_nn::Param<Profiled<B>>)| (p.size() * p.dtype().size()) as u64;
         Ok(Seen {
             calls,
             parameters: model.num_parameters() as u64,

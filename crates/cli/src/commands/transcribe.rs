@@ -11,6 +11,7 @@ use kiln_core::Backend;
 use kiln_data::{Alphabet, Compose, Draw, Facts, FileOptions, ReadFile, SAMPLE_RATE, Transform};
 use kiln_files::shown_path;
 use kiln_nn::{Tensor, no_grad};
+use kiln_profile::Profiled;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -180,7 +181,7 @@ impl Task for Transcribe<'_> {
     /// The exit code.
     type Output = u8;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<u8> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<u8> {
         let args = self.0;
         let saved = weights::load(&args.weights(), backend)?;
         let decoder = |alphabet: &Alphabet| Decoder::of(args, alphabet);

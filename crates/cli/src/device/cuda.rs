@@ -7,6 +7,7 @@ use crate::output::{bytes, counted};
 use kiln_cuda::{Cuda, Options};
 use kiln_device::DeviceInfo;
 use kiln_files::shown_path;
+use kiln_profile::Profiled;
 use serde_json::{Map, json};
 
 /// The least compute capability that the kernels in this program are built for.
@@ -83,7 +84,7 @@ pub(crate) fn run<T: Task>(number: usize, arithmetic: Arithmetic, task: T) -> Re
         tf32: arithmetic.tf32,
         ..Options::default()
     };
-    task.run(&Cuda::with_options(number, options)?)
+    task.run(&Profiled::new(&Cuda::with_options(number, options)?))
 }
 
 /// The state of the driver and of every GPU.

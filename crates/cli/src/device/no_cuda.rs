@@ -51,7 +51,8 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_core::Backend;
+    use kiln_core::{Backend, Runtime};
+    use kiln_profile::Profiled;
 
     /// Work that has no device to be run on.
     struct Work;
@@ -59,7 +60,7 @@ mod tests {
     impl Task for Work {
         type Output = ();
 
-        fn run<B: Backend>(self, backend: &B) -> Result<()> {
+        fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<()> {
             unreachable!("ran on {}", backend.name())
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use kiln_core::Backend;
+use kiln_profile::Profiled;
 use serde_json::{Map, Value};
 
 /// The freedom that a device has in its arithmetic.
@@ -13,7 +14,8 @@ pub(crate) struct Arithmetic {
     pub(crate) tf32: bool,
 }
 
-/// Work that runs on any backend.
+/// Work that runs on any backend, inside of the one that profiles it: outside of a profiled step that passes every op on, and networks
+/// are compiled once for a device and not a second time for `kiln profile`.
 pub(crate) trait Task {
     /// The result.
     type Output;
@@ -22,7 +24,7 @@ pub(crate) trait Task {
         let _ = why;
     }
     /// Runs the work on a backend.
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output>;
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Self::Output>;
 }
 
 /// A device as `kiln devices` lists it.

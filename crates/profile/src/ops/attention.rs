@@ -1,7 +1,7 @@
 //! Attention, profiled.
 
 use super::elements;
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use crate::record::Detail;
 use kiln_core::ops::{AttentionMasks, AttentionOperands, AttentionOps, AttentionParams, DotProductAttentionParams};
 use kiln_core::{Backend, Buffer, Cost, Result, checks};
@@ -16,6 +16,7 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         y: &mut B::Buffer,
         lse: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, attention(p, qkv, masks, y, lse));
         checks::attention(self, p, qkv, masks, y, lse)?;
         let cost = Cost {
             flops: p.flops(),
@@ -36,6 +37,7 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         g: &B::Buffer,
         dqkv: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, attention_grad(p, qkv, masks, y, lse, g, dqkv));
         checks::attention_grad(self, p, qkv, masks, y, lse, g, dqkv)?;
         let cost = Cost {
             flops: 2 * p.flops(),
@@ -53,6 +55,7 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         y: &mut B::Buffer,
         lse: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, dot_product_attention(p, x, y, lse));
         checks::dot_product_attention(self, p, x, y, lse)?;
         let cost = Cost {
             flops: p.flops(),
@@ -74,6 +77,7 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         dk: &mut B::Buffer,
         dv: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, dot_product_attention_grad(p, x, y, lse, g, dq, dk, dv));
         checks::dot_product_attention_grad(self, p, x, y, lse, g, dq, dk, dv)?;
         let written = bytes(dq) + bytes(dk) + bytes(dv);
         let cost = Cost {

@@ -1,7 +1,7 @@
 //! Convolutions, profiled.
 
 use super::{optional, size};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use crate::record::Detail;
 use kiln_core::ops::{BatchNormInputs, ConvNormGrads, ConvOps, ConvParams, ConvPass};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
@@ -15,6 +15,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
         bias: Option<&B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, conv(p, x, w, bias, y));
         checks::conv(self, p, x, w, bias, y)?;
         let cost = Cost {
             flops: p.flops(),
@@ -32,6 +33,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
         y: &mut B::Buffer,
         moments: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, conv_moments(p, x, w, y, moments));
         checks::conv_moments(self, p, x, w, y, moments)?;
         let cost = Cost {
             flops: p.flops(),
@@ -44,6 +46,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &B::Buffer, w: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
+        unless_recording!(self, conv_data_grad(p, g, w, dx));
         checks::conv_data_grad(self, p, g, w, dx)?;
         let cost = Cost {
             flops: p.flops(),
@@ -64,6 +67,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
         more: Option<&B::Buffer>,
         to: ConvNormGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, conv_norm_grad(p, g, w, of, more, to));
         checks::conv_norm_grad(self, p, g, w, of, more, &to)?;
         let shift = if of.y.is_none() { optional(of.shift) } else { 0 };
         let vectors = optional(of.scale) + shift + bytes(of.mean) + bytes(of.rstd);
@@ -85,6 +89,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &B::Buffer, x: &B::Buffer, dw: &mut B::Buffer) -> Result<()> {
+        unless_recording!(self, conv_weight_grad(p, g, x, dw));
         checks::conv_weight_grad(self, p, g, x, dw)?;
         let cost = Cost {
             flops: p.flops(),

@@ -1,7 +1,7 @@
 //! Convolutions with the pooling of their result, profiled.
 
 use super::{optional, size};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use crate::record::Detail;
 use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
@@ -17,6 +17,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         y: &mut B::Buffer,
         index: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, conv_max_pool(p, x, w, bias, y, index));
         checks::conv_max_pool(self, p, x, w, bias, y, index)?;
         let cost = Cost {
             flops: p.conv.flops(),
@@ -40,6 +41,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         w: &B::Buffer,
         to: ConvPoolGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, conv_max_pool_grad(p, of, x, w, to));
         checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
         let of_image = to.dx.as_deref().map(|dx| bytes(w) + bytes(dx));
         let of_weight = to.dw.as_deref().map(|dw| p.conv.seen() * size(x) + bytes(dw));

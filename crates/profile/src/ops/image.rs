@@ -1,7 +1,7 @@
 //! Windows of images of bytes, profiled.
 
 use super::{elements, moved};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use kiln_core::ops::{CropImagesParams, ImageOps};
 use kiln_core::{Backend, Buffer, Result, checks};
 
@@ -14,6 +14,7 @@ impl<B: Backend> ImageOps for Profiled<B> {
         values: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, crop_images(p, x, windows, values, y));
         checks::crop_images(self, p, x, windows, values, y)?;
         // How much of the images is read depends on the windows: at most a byte for each element.
         let cost = moved(bytes(windows) + bytes(values) + y.len() as u64 + bytes(y));

@@ -1,7 +1,7 @@
 //! Losses, profiled.
 
 use super::{elements, moved, optional};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use kiln_core::ops::{CrossEntropyParams, CtcParams, LossOps};
 use kiln_core::{Backend, Result, checks};
 
@@ -15,6 +15,7 @@ impl<B: Backend> LossOps for Profiled<B> {
         loss: &mut B::Buffer,
         weight: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, cross_entropy(p, logits, labels, class_weights, loss, weight));
         checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights);
         let cost = moved(read + bytes(loss) + bytes(weight));
@@ -32,6 +33,7 @@ impl<B: Backend> LossOps for Profiled<B> {
         loss: &mut B::Buffer,
         total: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, cross_entropy_mean(p, logits, labels, class_weights, loss, total));
         checks::cross_entropy_mean(self, p, logits, labels, class_weights, loss, total)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights);
         let cost = moved(read + bytes(loss) + bytes(total));
@@ -50,6 +52,10 @@ impl<B: Backend> LossOps for Profiled<B> {
         total: Option<&B::Buffer>,
         dlogits: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            cross_entropy_grad(p, logits, labels, class_weights, g, total, dlogits)
+        );
         checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, total, dlogits)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
         self.op(
@@ -69,6 +75,10 @@ impl<B: Backend> LossOps for Profiled<B> {
         g: &B::Buffer,
         total: Option<&B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            cross_entropy_grad_in_place(p, logits, labels, class_weights, g, total)
+        );
         checks::cross_entropy_grad_in_place(self, p, logits, labels, class_weights, g, total)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
         let cost = moved(read + bytes(logits));
@@ -86,6 +96,10 @@ impl<B: Backend> LossOps for Profiled<B> {
         loss: &mut B::Buffer,
         weight: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            cross_entropy_with_grad(p, logits, labels, class_weights, loss, weight)
+        );
         checks::cross_entropy_with_grad(self, p, logits, labels, class_weights, loss, weight)?;
         let cost = moved(2 * bytes(logits) + bytes(labels) + bytes(loss) + bytes(weight));
         let elements = elements(logits);
@@ -104,6 +118,10 @@ impl<B: Backend> LossOps for Profiled<B> {
         loss: &mut B::Buffer,
         alpha: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            ctc_loss(p, log_probs, targets, input_lengths, target_lengths, loss, alpha)
+        );
         checks::ctc_loss(self, p, log_probs, targets, input_lengths, target_lengths, loss, alpha)?;
         let read = bytes(log_probs) + bytes(targets) + bytes(input_lengths) + bytes(target_lengths);
         let cost = moved(read + bytes(loss) + bytes(alpha));
@@ -123,6 +141,19 @@ impl<B: Backend> LossOps for Profiled<B> {
         g: &B::Buffer,
         dlog_probs: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            ctc_loss_grad(
+                p,
+                log_probs,
+                targets,
+                input_lengths,
+                target_lengths,
+                alpha,
+                g,
+                dlog_probs
+            )
+        );
         checks::ctc_loss_grad(
             self,
             p,

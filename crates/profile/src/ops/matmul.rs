@@ -1,7 +1,7 @@
 //! Matrix products, profiled.
 
 use super::optional;
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use crate::record::Detail;
 use kiln_core::ops::{LinearGrads, LinearInputs, MatmulOps, MatmulParams};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
@@ -19,6 +19,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
     }
 
     fn matmul(&self, p: &MatmulParams, a: &B::Buffer, b: &B::Buffer, c: &mut B::Buffer) -> Result<()> {
+        unless_recording!(self, matmul(p, a, b, c));
         checks::matmul(self, p, a, b, c)?;
         let cost = Cost {
             flops: p.flops(),
@@ -38,6 +39,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         h: Option<&mut B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, linear(p, x, w, bias, h, y));
         checks::linear(self, p, x, w, bias, h.as_deref(), y)?;
         let cost = Cost {
             flops: p.flops(),
@@ -59,6 +61,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         g: &B::Buffer,
         to: LinearGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, linear_grad(p, of, g, to));
         checks::linear_grad(self, p, of, g, &to)?;
         let of_input = to.dx.as_deref().map(|dx| bytes(of.w) + bytes(dx));
         let again = to.x.as_deref();

@@ -1,7 +1,7 @@
 //! Norms, profiled.
 
 use super::{elements, moved, optional};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use kiln_core::ops::{
     BatchNormGrads, BatchNormInputs, BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps, RunningStats,
 };
@@ -19,6 +19,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         var: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, batch_norm_eval(p, x, residual, scale, shift, mean, var, y));
         checks::batch_norm_eval(self, p, x, residual, scale, shift, mean, var, y)?;
         let tensors = bytes(x) + optional(residual) + bytes(y);
         let cost = moved(tensors + optional(scale) + optional(shift) + bytes(mean) + bytes(var));
@@ -40,6 +41,10 @@ impl<B: Backend> NormOps for Profiled<B> {
         rstd: &mut B::Buffer,
         running: RunningStats<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(
+            self,
+            batch_norm(p, x, moments, residual, scale, shift, y, mean, rstd, running)
+        );
         checks::batch_norm(self, p, x, moments, residual, scale, shift, y, mean, rstd, &running)?;
         let moves = 2 * (bytes(running.mean) + bytes(running.var) + bytes(running.batches));
         let vectors = optional(moments) + optional(scale) + optional(shift) + bytes(mean) + bytes(rstd) + moves;
@@ -60,6 +65,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         rstd: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, batch_norm_apply(p, x, residual, scale, shift, mean, rstd, y));
         checks::batch_norm_apply(self, p, x, residual, scale, shift, mean, rstd, y)?;
         let tensors = bytes(x) + optional(residual) + bytes(y);
         let cost = moved(tensors + optional(scale) + optional(shift) + bytes(mean) + bytes(rstd));
@@ -76,6 +82,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         more: Option<&B::Buffer>,
         to: BatchNormGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, batch_norm_grad(p, of, g, more, to));
         checks::batch_norm_grad(self, p, of, g, more, &to)?;
         let vectors = optional(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(to.dscale) + bytes(to.dshift);
         let shift = if p.relu == 1 && of.y.is_none() {
@@ -101,6 +108,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         dshift: &B::Buffer,
         dx: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, batch_norm_data_grad(p, of, d, dscale, dshift, dx));
         checks::batch_norm_data_grad(self, p, of, d, dscale, dshift, dx)?;
         let vectors = optional(of.scale) + bytes(of.mean) + bytes(of.rstd) + bytes(dscale) + bytes(dshift);
         let cost = moved(bytes(of.x) + bytes(d) + bytes(dx) + vectors);
@@ -119,6 +127,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, group_norm(p, x, scale, shift, y, mean, rstd));
         checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
         let name = if p.is_batch_norm() { "batch_norm" } else { "group_norm" };
@@ -139,6 +148,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         dscale: &mut B::Buffer,
         dshift: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, group_norm_grad(p, x, scale, mean, rstd, g, dx, dscale, dshift));
         checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
         let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);

@@ -1,7 +1,7 @@
 //! Recurrent layers, profiled.
 
 use super::{elements, optional};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use kiln_core::ops::{RecurrentGrads, RecurrentOperands, RecurrentOps, RecurrentParams};
 use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
@@ -14,6 +14,7 @@ impl<B: Backend> RecurrentOps for Profiled<B> {
         kept: Option<&mut B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, recurrent(p, x, of, kept, y));
         checks::recurrent(self, p, x, of, kept.as_deref(), y)?;
         let cost = Cost {
             flops: p.flops(),
@@ -31,6 +32,7 @@ impl<B: Backend> RecurrentOps for Profiled<B> {
         g: &B::Buffer,
         to: RecurrentGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, recurrent_grad(p, of, kept, y, g, to));
         checks::recurrent_grad(self, p, of, kept, y, g, &to)?;
         let written = bytes(to.dx) + optional(to.dr.as_deref()) + bytes(to.before) + bytes(to.dh0);
         let cost = Cost {

@@ -1,7 +1,7 @@
 //! Sums of a residual stream and their layer norm, profiled.
 
 use super::{elements, moved, optional};
-use crate::backend::{Profiled, bytes};
+use crate::backend::{Profiled, bytes, unless_recording};
 use kiln_core::ops::{ResidualNormGrads, ResidualNormInputs, ResidualOps, ResidualParams};
 use kiln_core::{Backend, Result, checks};
 
@@ -14,6 +14,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         step: Option<&B::Buffer>,
         s: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, residual_add(p, x, y, step, s));
         checks::residual_add(self, p, x, y, step, s)?;
         let cost = moved(bytes(x) + bytes(y) + bytes(s));
         self.op("residual_add", cost, elements(s), |b| b.residual_add(p, x, y, step, s))
@@ -26,6 +27,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         step: Option<&B::Buffer>,
         dy: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, residual_add_grad(p, g, step, dy));
         checks::residual_add_grad(self, p, g, step, dy)?;
         let cost = moved(bytes(g) + bytes(dy));
         self.op("residual_add_grad", cost, elements(dy), |b| {
@@ -45,6 +47,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
     ) -> Result<()> {
+        unless_recording!(self, residual_norm(p, x, branch, step, scale, shift, n, mean, rstd));
         checks::residual_norm(
             self,
             p,
@@ -72,6 +75,7 @@ impl<B: Backend> ResidualOps for Profiled<B> {
         of: &ResidualNormInputs<'_, B::Buffer>,
         to: ResidualNormGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        unless_recording!(self, residual_norm_grad(p, of, to));
         checks::residual_norm_grad(self, p, of, &to)?;
         let read = bytes(of.s) + bytes(of.g) + optional(of.more) + optional(of.sum);
         let written = bytes(to.ds) + optional(to.dy.as_deref());

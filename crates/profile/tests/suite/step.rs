@@ -1,6 +1,7 @@
 //! Profiles of training steps of small networks.
 
-use kiln_core::{Backend, DType, Error, Result};
+use kiln_core::ops::ElementwiseOps;
+use kiln_core::{Backend, DType, Error, Result, Runtime};
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::optim::{Adam, Optimizer};
@@ -52,6 +53,20 @@ fn watching_changes_no_bit() {
     }
     assert_eq!(values(&plain), values(&seen));
     assert_eq!(watched.timeline().steps.len(), 2);
+}
+
+#[test]
+fn a_wrong_operand_is_refused_alike_whether_the_step_is_profiled_or_not() {
+    let refused = |backend: &Profiled<Cpu>| {
+        let mut y = backend.alloc(DType::F32, 2)?;
+        backend.fill(0.0, &mut y)?;
+        backend.upload_bytes(&[0; 12], &mut y)
+    };
+    let watched = Profiled::new(&Cpu::new());
+    let plain = refused(&watched).unwrap_err().to_string();
+    let profiled = watched.step(|| refused(&watched)).unwrap_err().to_string();
+    assert_eq!(plain, profiled);
+    assert!(watched.timeline().steps.is_empty(), "a step that fails is not kept");
 }
 
 #[test]

@@ -6,11 +6,12 @@ use crate::config::{self, Precision, RunConfig};
 use crate::device::{Arithmetic, DeviceOptions, Task, with_device};
 use crate::error::Result;
 use crate::output::{self, counted, line};
-use kiln_core::Backend;
+use kiln_core::{Backend, Runtime};
 use kiln_data::Sizes;
 use kiln_files::shown_path;
 use kiln_models::Model;
 use kiln_nn::watch::Pass;
+use kiln_profile::Profiled;
 use kiln_train::{Capsule, Deviation, RunFolder};
 use serde_json::json;
 use std::path::Path;
@@ -30,7 +31,7 @@ impl Task for Compare<'_> {
     /// The device, the first op outside of its bound, and the number of ops compared.
     type Output = (String, Option<Deviation>, usize);
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Self::Output> {
         let mut twin = train::twin(self.model, self.seed, self.sizes, self.precision)?;
         let mut net = self.model.build_for(backend, self.seed, self.sizes)?;
         let (found, compared) = net.compare(backend, self.capsule, &mut twin)?;

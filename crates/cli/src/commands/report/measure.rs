@@ -8,6 +8,7 @@ use crate::device::Task;
 use crate::error::Result;
 use kiln_core::Backend;
 use kiln_models::OutputKind;
+use kiln_profile::Profiled;
 use std::path::Path;
 
 /// The computed parts of a report, or the reason why one is absent.
@@ -28,7 +29,7 @@ pub(super) struct Measure<'a> {
 impl Task for Measure<'_> {
     type Output = Measured;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Measured> {
         let Measure { folder, settings } = self;
         let model = settings.model;
         Ok(Measured {

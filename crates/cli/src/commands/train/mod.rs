@@ -18,12 +18,13 @@ use crate::progress::{Progress, Show};
 use crate::signals::Signals;
 use crate::weights;
 use folder::Opened;
-use kiln_core::Backend;
+use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use kiln_data::{LoaderOptions, Sizes, Tokens};
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model, OutputKind};
 use kiln_nn::Module;
+use kiln_profile::Profiled;
 use kiln_train::{
     Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, Twin, check_by_name,
 };
@@ -60,7 +61,7 @@ impl Task for Train {
         self.chosen = Some(why);
     }
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Outcome> {
+    fn run<B: Backend>(self, backend: &Profiled<B>) -> Result<Outcome> {
         let Train {
             settings,
             data,
@@ -183,7 +184,7 @@ impl Task for Train {
 
 /// The model on the CPU, for comparison with a device that computes in this precision.
 pub(super) fn twin(model: Model, seed: u64, sizes: Sizes, precision: Precision) -> Result<Twin> {
-    let cpu = Cpu::builder().exact_convolutions(true).build();
+    let cpu = Profiled::new(&Cpu::builder().exact_convolutions(true).build());
     let twin = model.twin(&cpu, seed, sizes)?;
     Ok(match precision {
         // Operands of products have 10 bits of mantissa.
