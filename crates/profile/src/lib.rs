@@ -37,8 +37,8 @@
 //! The least time that an op can take follows from the highest rates of its device ([`Rates`]), which are measured.
 //!
 //! A profiled step waits for the device after every op, so on a GPU it runs op by op, without overlap and not as a
-//! captured graph. Everything outside of [`Profiled::step`] runs as on the backend inside. To measure the cost of profiling, time the same step outside of [`Profiled::step`], where nothing is
-//! recorded.
+//! captured graph. Everything outside of [`Profiled::step`] runs as on the backend inside: to measure the cost of
+//! profiling, time the same step there.
 
 mod backend;
 mod chrome;
