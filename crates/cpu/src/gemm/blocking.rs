@@ -19,6 +19,8 @@ pub struct Blocking {
     pub mc: usize,
     /// `NC`: the number of columns of B of which a block of `KC` steps stays in the L2 cache.
     pub nc: usize,
+    /// The same where each block of columns packs A again.
+    pub nc_of_copied: usize,
     /// The largest number of elements of B that a task packs for itself.
     pub own: usize,
     /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
@@ -51,17 +53,26 @@ impl Blocking {
         let l1_way = cache(1).map_or(L1_WAY, |c| c.size / c.ways.max(1));
         let l2 = cache(2).map_or(L2, |c| c.size / c.threads.div_ceil(THREADS_OF_A_CORE).max(1));
         // Server cores of Intel up to Ice Lake, whose L3 cache is slow for one core; measured on a Cascade Lake.
-        let slow_l3 = machine.name.contains("Intel") && l2 < 2 << 20 && machine.instruction_set == "avx512";
+        let slow_l3 = machine.name.contains("Intel") && l2 < 2 << 20;
         let l2 = l2 / dtype.size();
+        let wide = machine.instruction_set == "avx512";
+        // Three eighths of L2; the rest is for A, C and the next block. 256 columns of f32 on Zen 4, and 512 on Sapphire
+        // and Emerald Rapids, were the fastest.
+        let nc = l2 * 3 / 8 / UNIT;
         Blocking {
             // Ten or more tiles use a panel that is read from the L3 cache once.
             mc: 480,
-            // Three eighths of L2; the rest is for A, C and the next block. 256 columns of f32 on Zen 4, and 512 on Sapphire
-            // and Emerald Rapids, were the fastest.
-            nc: l2 * 3 / 8 / UNIT,
+            nc,
+            // Tiles of six rows are packed twice as often; B streams from the L3 cache of a Zen 3 in time.
+            nc_of_copied: if wide { 2 * nc } else { 3 * nc },
             own: l2 / 4,
             l1_way: l1_way.max(64),
-            again: if slow_l3 { 13 } else { 0 },
+            again: match (wide, slow_l3) {
+                (true, true) => 13,
+                (true, false) => 0,
+                // A tile of six rows uses less of each cache line of A; measured on a Zen 3.
+                (false, _) => 3,
+            },
         }
     }
 
@@ -122,9 +133,9 @@ impl Blocking {
             return [m, n];
         }
         let (panel, tile) = (kernels.panel(), kernels.tile());
-        // A transposed or aliasing A is copied for every block, so blocks are wider.
+        // A transposed or aliasing A is packed for every block, so blocks are wider.
         let copied = s.trans_a || self.rows_alias(k * size_of::<A>());
-        let nc = if copied { 2 * self.nc } else { self.nc };
+        let nc = if copied { self.nc_of_copied } else { self.nc };
         let columns = even(n, nc.max(panel), panel);
         let task = (work / TASKS).clamp(4 * BLOCK_WORK, 128 * BLOCK_WORK);
         let rows = task / columns.saturating_mul(k).max(1);

@@ -222,8 +222,8 @@ impl<'a, A: Gemm> Panels<'a, A> {
 /// still written front to back.
 const PANELS_AT_ONCE: usize = 8;
 
-/// The distance, in copies of a row of a panel or a tile, at which packing prefetches.
-pub(crate) const FETCH: usize = 16;
+/// The distance, in copies of a row of a panel, at which packing prefetches.
+const FETCH: usize = 16;
 
 /// Fills panels of `width` columns, `[unit, columns rounded up to vectors]`, one after the other in `to`; the elements past `columns` are
 /// never read.
@@ -240,12 +240,15 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, [wid
             }
         } else if whole > 0 {
             let from = &s.data[at..];
-            let panels = (&mut panels[i * steps * width..], whole, unit.len() * width);
+            let (ahead, panels) = (
+                FETCH.div_ceil(whole),
+                (&mut panels[i * steps * width..], whole, unit.len() * width),
+            );
             // A copy of constant length compiles to a few moves instead of a call.
             match width {
-                32 => copy_rows::<A, 32>(from, s.k_step, steps, panels),
-                16 => copy_rows::<A, 16>(from, s.k_step, steps, panels),
-                8 => copy_rows::<A, 8>(from, s.k_step, steps, panels),
+                32 => copy_rows::<A, 32, 32>(from, s.k_step, steps, ahead, panels),
+                16 => copy_rows::<A, 16, 16>(from, s.k_step, steps, ahead, panels),
+                8 => copy_rows::<A, 8, 8>(from, s.k_step, steps, ahead, panels),
                 _ => unreachable!("a panel is two vectors of 4, 8 or 16 elements"),
             }
         }
@@ -267,22 +270,29 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, [wid
 }
 
 /// Copies `steps` rows, `step` apart, each as rows of `N` elements of `panels` panels that are `apart` apart.
-fn copy_rows<A: Gemm, const N: usize>(
+///
+/// The rows of all panels but the last are copied by moves of `MOVED` elements, of which those past `N` are overwritten by the next row,
+/// or lie between two panels. The row that is `ahead` rows farther is prefetched.
+pub(crate) fn copy_rows<A: Gemm, const N: usize, const MOVED: usize>(
     from: &[A],
     step: usize,
     steps: usize,
+    ahead: usize,
     (to, panels, apart): (&mut [A], usize, usize),
 ) {
+    const { assert!(N <= MOVED && MOVED <= 2 * N) };
+    debug_assert!(panels == 1 || apart >= steps * N + MOVED - N, "room between panels");
     vectorized(
         #[inline(always)]
         || {
-            let ahead = FETCH.div_ceil(panels);
             for k in 0..steps {
                 let row = &from[k * step..][..panels * N];
                 fetch(row.as_ptr().wrapping_add(ahead * step), panels * N);
-                for (p, from) in row.chunks_exact(N).enumerate() {
-                    to[p * apart + k * N..][..N].copy_from_slice(from);
+                for p in 0..panels - 1 {
+                    to[p * apart + k * N..][..MOVED].copy_from_slice(&row[p * N..][..MOVED]);
                 }
+                let last = panels - 1;
+                to[last * apart + k * N..][..N].copy_from_slice(&row[last * N..][..N]);
             }
         },
     );

@@ -234,13 +234,14 @@ mod tests {
     #[test]
     fn choices_follow_the_measurements() {
         use Algorithm::*;
-        // A Zen 4, an Emerald Rapids and a Cascade Lake.
+        // A Zen 4, an Emerald Rapids, a Cascade Lake and a Zen 3.
         let processors = [
-            ("AMD EPYC", 1 << 20, PackedByTask),
-            ("Intel(R) Xeon(R)", 2 << 20, PackedByTask),
-            ("Intel(R) Xeon(R)", 1 << 20, Packed),
+            ("AMD EPYC", "avx512", 1 << 20, PackedByTask),
+            ("Intel(R) Xeon(R)", "avx512", 2 << 20, PackedByTask),
+            ("Intel(R) Xeon(R)", "avx512", 1 << 20, Packed),
+            ("AMD EPYC", "avx2", 1 << 19, Packed),
         ];
-        for (name, l2, of_transposed_a) in processors {
+        for (name, instruction_set, l2, of_transposed_a) in processors {
             let cache = |level, size, ways| Cache {
                 level,
                 size,
@@ -249,10 +250,11 @@ mod tests {
             };
             let machine = Machine {
                 name: name.to_owned(),
-                instruction_set: "avx512",
+                instruction_set,
                 bf16: "widened",
                 caches: vec![cache(1, 32 << 10, 8), cache(2, l2, 16)],
             };
+            let lanes = if instruction_set == "avx512" { 16 } else { 8 };
             let blocking = Blocking::for_machine(&machine, DType::F32);
             let choice = |m, n, k, trans_a, trans_b| {
                 let s = GemmShape {
@@ -263,7 +265,7 @@ mod tests {
                     trans_b,
                 };
                 Algorithm::all(&s, DType::F32)
-                    .min_by_key(|a| a.cost(&s, &blocking, 16))
+                    .min_by_key(|a| a.cost(&s, &blocking, lanes))
                     .unwrap()
             };
             for trans_b in [false, true] {
@@ -277,7 +279,7 @@ mod tests {
                 }
             }
             assert_eq!(choice(256, 256, 256, false, false), PackedByTask);
-            for m in 1..=SMALL_M {
+            for m in (1..=SMALL_M).filter(|_| lanes == 16) {
                 for (n, k) in [(1, 1), (10, 84), (1000, 10), (1024, 1024), (512, 16)] {
                     assert_eq!(choice(m, n, k, false, true), SmallM);
                 }

@@ -5,8 +5,7 @@ use crate::gemm::blocking::Blocking;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::{Kernels, MicroKernels};
 use crate::gemm::microkernel::{ColumnTile, Segment};
-use crate::gemm::pack::{FETCH, Panels};
-use crate::simd::vector::fetch;
+use crate::gemm::pack::{Panels, copy_rows};
 
 /// A, stored by k: step `k` of a segment is the `rows` elements from `segment.a + k·step` on.
 #[derive(Clone, Copy)]
@@ -76,9 +75,9 @@ pub(crate) fn gemm_tn<A: Gemm>(
     if b.units.is_empty() && !add {
         (0..rows).for_each(|i| c.slice(i).fill(A::default()));
     }
-    // With more panels than this, or steps of k that share a set of the cache, a tile of A is packed.
+    // With more panels than this, or steps of k that share a set of the cache, tiles of A are packed.
     let copied = columns > 2 * kernels.panel() || Blocking::this::<A>().rows_alias(a.step * size_of::<A>());
-    let mut packed = vec![A::default(); if copied { b.longest() * kernels.tile() } else { 0 }];
+    let mut packed = PackedTiles::new(if copied { rows } else { 0 }, b.longest());
     for (u, unit) in b.units.iter().enumerate() {
         assert!(unit.taps == (0..1), "a matrix has one tap");
         let from = unit.steps.start * a.step;
@@ -90,67 +89,113 @@ pub(crate) fn gemm_tn<A: Gemm>(
         let mut done = 0;
         while done < rows {
             let (height, start) = tile(kernels, rows, done);
-            let tile = if copied {
-                gather(&a.data[from + start..], a.step, height.rows, len, &mut packed);
-                AOperand {
-                    data: &packed,
-                    step: height.rows,
-                }
-            } else {
-                AOperand {
-                    data: &a.data[from + start..],
-                    step: a.step,
-                }
+            let count = match copied {
+                true => packed.fill(&a.data[from + start..], a.step, (rows - start, height.rows), len),
+                false => 1,
             };
-            // Prefetches the line where the next tile ends; the line where it starts may belong to this tile.
-            let next = (
-                a.data[from + start..].as_ptr().wrapping_add(2 * height.rows - 1),
-                a.step,
-            );
-            for j in (0..columns).step_by(kernels.panel()) {
-                let width = kernels.panel().min(columns - j);
-                let last_panel = j + width == columns;
-                let (panel, step) = b.rows(u, first + j);
-                let whole = Segment { a: 0, b: 0, len };
-                let strip = TileOperands {
-                    segments: &[whole],
-                    a: tile,
-                    b: AOperand { data: panel, step },
-                    ahead: if last_panel {
-                        next
-                    } else {
-                        (tile.data.as_ptr(), tile.step)
+            for i in 0..count {
+                let start = start + i * height.rows;
+                let tile = match copied {
+                    true => packed.tile(i),
+                    false => AOperand {
+                        data: &a.data[from + start..],
+                        step: a.step,
                     },
                 };
-                run(
-                    kernels,
-                    height,
-                    &strip,
-                    &mut c,
-                    [start, done - start, j, width],
-                    add || u > 0,
-                );
+                let next = match i + 1 < count {
+                    true => (packed.tile(i + 1).data.as_ptr(), height.rows),
+                    // The line where the next tile ends; the line where it starts may belong to this tile.
+                    false => (
+                        a.data[from + start..].as_ptr().wrapping_add(2 * height.rows - 1),
+                        a.step,
+                    ),
+                };
+                for j in (0..columns).step_by(kernels.panel()) {
+                    let width = kernels.panel().min(columns - j);
+                    let last_panel = j + width == columns;
+                    let (panel, step) = b.rows(u, first + j);
+                    let whole = Segment { a: 0, b: 0, len };
+                    let strip = TileOperands {
+                        segments: &[whole],
+                        a: tile,
+                        b: AOperand { data: panel, step },
+                        ahead: if last_panel {
+                            next
+                        } else {
+                            (tile.data.as_ptr(), tile.step)
+                        },
+                    };
+                    run(
+                        kernels,
+                        height,
+                        &strip,
+                        &mut c,
+                        [start, done.max(start) - start, j, width],
+                        add || u > 0,
+                    );
+                }
+                done = start + height.rows;
             }
-            done = start + height.rows;
         }
     }
 }
 
-/// Copies `rows` elements of each of `len` steps side by side.
-fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
-    #[inline(always)]
-    fn copy<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
-        for (to, a) in to.chunks_exact_mut(rows).zip(a.chunks(step)).take(len) {
-            fetch(a.as_ptr().wrapping_add(FETCH * step), 1);
-            to.copy_from_slice(&a[..rows]);
+/// The rows of A that are packed at once, in tiles: whole lines of the cache, of which a tile alone reads parts.
+const ROWS_AT_ONCE: usize = 48;
+
+/// The distance in steps of k at which packing prefetches.
+const AHEAD: usize = 8;
+
+/// The elements that lie between two packed tiles.
+const BETWEEN: usize = 16;
+
+/// A few tiles of A, one below the other, each with its elements of a step of k side by side.
+struct PackedTiles<A> {
+    packed: Vec<A>,
+    /// The number of rows of a tile.
+    height: usize,
+    /// The distance between tiles.
+    apart: usize,
+}
+
+impl<A: Gemm> PackedTiles<A> {
+    /// Room for tiles of at most `rows` rows and `longest` steps of k.
+    fn new(rows: usize, longest: usize) -> Self {
+        let rows = rows.min(ROWS_AT_ONCE);
+        PackedTiles {
+            packed: vec![A::default(); rows * (longest + BETWEEN)],
+            height: 0,
+            apart: 0,
         }
     }
-    // A copy of a constant number of rows compiles to a few moves instead of a call.
-    match rows {
-        12 => copy(a, step, 12, len, to),
-        8 => copy(a, step, 8, len, to),
-        6 => copy(a, step, 6, len, to),
-        _ => copy(a, step, rows, len, to),
+
+    /// Packs as many tiles of `height` rows as there are in `rows`, at least one and at most as many as there is room for, of `len`
+    /// steps of k that are `step` apart. Returns their number.
+    fn fill(&mut self, a: &[A], step: usize, (rows, height): (usize, usize), len: usize) -> usize {
+        (self.height, self.apart) = (height, len * height + BETWEEN);
+        let most = (rows / height).min(ROWS_AT_ONCE / height).max(1);
+        let to = &mut self.packed[..];
+        // A copy of a constant number of rows compiles to a few moves instead of a call.
+        match height {
+            12 => copy_rows::<A, 12, 16>(a, step, len, AHEAD, (to, most, self.apart)),
+            8 => copy_rows::<A, 8, 8>(a, step, len, AHEAD, (to, most, self.apart)),
+            6 => copy_rows::<A, 6, 8>(a, step, len, AHEAD, (to, most, self.apart)),
+            _ => {
+                for (to, a) in to.chunks_exact_mut(height).zip(a.chunks(step)).take(len) {
+                    to.copy_from_slice(&a[..height]);
+                }
+                return 1;
+            }
+        }
+        most
+    }
+
+    /// Tile `i` of those packed last.
+    fn tile(&self, i: usize) -> AOperand<'_, A> {
+        AOperand {
+            data: &self.packed[i * self.apart..],
+            step: self.height,
+        }
     }
 }
 
