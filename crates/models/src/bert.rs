@@ -1,13 +1,16 @@
 //! BERT-base, trained on masked tokens.
 
+use crate::bert_encoder::{
+    BertAttention, BertEmbeddings, BertEncoder, BertIntermediate, BertLayer, BertModel, BertOutput, BertPooler,
+    BertSelfAttention, initial, norm,
+};
 use crate::masked::{self, MaskedModel, Masking};
 use crate::tied::TiedHead;
 use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
-use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear};
-use kiln_nn::{Activation, AttentionOptions, Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+use kiln_nn::{Activation, Indices, Init, Layer, Module, Param, Tensor, trace};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
@@ -132,78 +135,6 @@ pub struct Bert<B: Backend> {
     cls: BertHead<B>,
 }
 
-/// The encoder.
-#[derive(Clone, Debug, Module)]
-pub struct BertModel<B: Backend> {
-    embeddings: BertEmbeddings<B>,
-    encoder: BertEncoder<B>,
-    pooler: Option<BertPooler<B>>,
-}
-
-/// The sum of the embeddings of tokens, positions and kinds, a norm and dropout.
-#[derive(Clone, Debug, Module)]
-pub struct BertEmbeddings<B: Backend> {
-    word_embeddings: Embedding<B>,
-    position_embeddings: Embedding<B>,
-    token_type_embeddings: Embedding<B>,
-    #[module(rename = "LayerNorm")]
-    norm: LayerNorm<B>,
-    dropout: Dropout<B>,
-}
-
-/// The blocks.
-#[derive(Clone, Debug, Module)]
-pub struct BertEncoder<B: Backend> {
-    layer: Vec<BertLayer<B>>,
-}
-
-/// `y = norm(x + attention(x))`, then `norm(y + perceptron(y))`.
-#[derive(Clone, Debug, Module)]
-pub struct BertLayer<B: Backend> {
-    attention: BertAttention<B>,
-    intermediate: BertIntermediate<B>,
-    output: BertOutput<B>,
-}
-
-/// Attention and what adds it to its input.
-#[derive(Clone, Debug, Module)]
-pub struct BertAttention<B: Backend> {
-    #[module(rename = "self")]
-    attend: BertSelfAttention<B>,
-    output: BertOutput<B>,
-}
-
-/// Multi-head self-attention with a dense layer each for queries, keys and values: `[N, T, width]` to `[N, T, width]`.
-#[derive(Clone, Debug, Module)]
-pub struct BertSelfAttention<B: Backend> {
-    query: Linear<B>,
-    key: Linear<B>,
-    value: Linear<B>,
-    dropout: Dropout<B>,
-    heads: usize,
-}
-
-/// A dense layer with a GELU: `[…, width]` to `[…, hidden]`.
-#[derive(Clone, Debug, Module)]
-pub struct BertIntermediate<B: Backend> {
-    dense: Linear<B>,
-}
-
-/// A dense layer and dropout, whose result is added to the input of the block and normalised.
-#[derive(Clone, Debug, Module)]
-pub struct BertOutput<B: Backend> {
-    dense: Linear<B>,
-    dropout: Dropout<B>,
-    #[module(rename = "LayerNorm")]
-    norm: LayerNorm<B>,
-}
-
-/// A dense layer with tanh of the first position: `[N, T, width]` to `[N, width]`.
-#[derive(Clone, Debug, Module)]
-pub struct BertPooler<B: Backend> {
-    dense: Linear<B>,
-}
-
 /// The head for masked tokens.
 #[derive(Clone, Debug, Module)]
 pub struct BertHead<B: Backend> {
@@ -223,19 +154,6 @@ pub struct BertTransform<B: Backend> {
     dense: Linear<B>,
     #[module(rename = "LayerNorm")]
     norm: LayerNorm<B>,
-}
-
-/// A norm with BERT's eps.
-fn norm<B: Backend>(init: &mut Init<B>, width: usize) -> Result<LayerNorm<B>> {
-    LayerNorm::builder(&[width]).eps(1e-12).build(init)
-}
-
-/// BERT's initial weights: N(0, 0.02) and zero biases.
-pub(crate) fn initial() -> Scheme {
-    Scheme::With {
-        weight: Initializer::Normal { mean: 0.0, std: 0.02 },
-        bias: Initializer::Zeros,
-    }
 }
 
 impl<B: Backend> Bert<B> {
@@ -327,9 +245,7 @@ impl<B: Backend> Bert<B> {
     /// As [`BertModel::forward`]; positions that are not i32 or outside of `N·T`.
     pub fn forward(&self, ids: &Indices<B>, positions: &Indices<B>) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
-            let x = self.bert.forward(ids, None)?;
-            let width = x.shape()[2];
-            let masked = x.reshape(&[x.size() / width, width])?.index_select(0, positions)?;
+            let masked = self.bert.forward_at(ids, None, None, positions)?;
             self.cls
                 .predictions
                 .forward(&masked, &self.bert.embeddings.word_embeddings.weight)
@@ -371,156 +287,6 @@ impl<B: Backend> BertModel<B> {
             pooler: None,
             ..encoder
         })
-    }
-
-    /// The vectors of all positions: ids `[N, T]`, with `T` at most the context, and the kinds of tokens `[N, T]`, all of the first if
-    /// there are none, to `[N, T, width]`.
-    ///
-    /// # Errors
-    /// Ids or kinds that are not i32, not `[N, T]`, or outside of their tables; sequences longer than the context.
-    pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
-        self.forward_masked(ids, types, None)
-    }
-
-    /// As [`BertModel::forward`], where no position attends to those whose entry in the u8 mask `[N, T]` is 0 (`attention_mask` of Hugging
-    /// Face's transformers): those behind the end of short sequences.
-    ///
-    /// # Errors
-    /// As [`BertModel::forward`]; a mask that is not u8 or of another shape.
-    pub fn forward_masked(
-        &self,
-        ids: &Indices<B>,
-        types: Option<&Indices<B>>,
-        mask: Option<&Indices<B>>,
-    ) -> Result<Tensor<B>> {
-        trace::scope(self, ids, || {
-            let mask = match (mask, ids.shape().dims()) {
-                (Some(mask), &[n, length]) => Some(mask.reshape(&[n, 1, 1, length])?),
-                _ => None,
-            };
-            let layers = self.encoder.layer.iter();
-            let dropouts = layers.flat_map(|layer| {
-                let attention = &layer.attention;
-                [
-                    &attention.attend.dropout,
-                    &attention.output.dropout,
-                    &layer.output.dropout,
-                ]
-            });
-            Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
-            let mut x = self.embeddings.forward(ids, types)?;
-            for layer in &self.encoder.layer {
-                x = match &mask {
-                    Some(mask) => layer.forward_masked(&x, mask)?,
-                    None => layer.forward(&x)?,
-                };
-            }
-            Ok(x)
-        })
-    }
-
-    /// The pooled vector of each sequence, for classifiers: what [`BertModel::forward`] gives, `[N, T, width]`, to `[N, width]`.
-    ///
-    /// # Errors
-    /// Another shape; an encoder without a pooler.
-    pub fn pooled(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        match &self.pooler {
-            Some(pooler) => pooler.forward(x),
-            None => Err(Error::invalid("bert", "pooler", "none", "an encoder with one")),
-        }
-    }
-}
-
-impl<B: Backend> BertEmbeddings<B> {
-    fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
-        let context = self.position_embeddings.weight.shape()[0];
-        let length = match *ids.shape().dims() {
-            [_, length] if length <= context => length,
-            _ => {
-                let expected = format!("ids [N, T] with T at most {context}");
-                return Err(Error::invalid("bert", "ids", ids.shape(), expected));
-            }
-        };
-        trace::scope(self, ids, || {
-            let positions = self.position_embeddings.weight.narrow(0, 0, length)?;
-            let words = self.word_embeddings.forward(ids)?;
-            let sum = match types {
-                Some(types) => words
-                    .add(&positions)?
-                    .add(&self.token_type_embeddings.forward(types)?)?,
-                // The same vector for all: it is added to the few positions, not to every token.
-                None => words.add(&positions.add(&self.token_type_embeddings.weight.narrow(0, 0, 1)?)?)?,
-            };
-            self.dropout.forward(&self.norm.forward_half(&sum)?)
-        })
-    }
-}
-
-impl<B: Backend> Layer<B> for BertLayer<B> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let attention = &self.attention;
-        let y = attention.output.forward(&attention.attend.forward(x)?, x)?;
-        self.output.forward(&self.intermediate.forward(&y)?, &y)
-    }
-}
-
-impl<B: Backend> BertLayer<B> {
-    /// As `forward`, by a mask `[N, 1, 1, T]`.
-    fn forward_masked(&self, x: &Tensor<B>, mask: &Indices<B>) -> Result<Tensor<B>> {
-        trace::scope(self, x, || {
-            let attention = &self.attention;
-            let attended = trace::scope(&attention.attend, x, || attention.attend.attended(x, Some(mask)))?;
-            let y = attention.output.forward(&attended, x)?;
-            self.output.forward(&self.intermediate.forward(&y)?, &y)
-        })
-    }
-}
-
-impl<B: Backend> BertOutput<B> {
-    /// `norm(x + dropout(dense(y)))`.
-    fn forward(&self, y: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
-        trace::scope(self, y, || {
-            Ok(self
-                .norm
-                .forward_sum(x, &self.dense.forward(y)?, Some(&self.dropout))?
-                .1)
-        })
-    }
-}
-
-impl<B: Backend> BertSelfAttention<B> {
-    fn attended(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
-        let dropout = self.dropout.draw()?;
-        let options = AttentionOptions {
-            mask,
-            dropout: dropout.as_ref(),
-            ..AttentionOptions::default()
-        };
-        Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention_with(self.heads, &options)
-    }
-}
-
-impl<B: Backend> Layer<B> for BertSelfAttention<B> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.attended(x, None)
-    }
-
-    /// The two products of every head.
-    fn flops(&self, input: &Shape, _: &Shape) -> u64 {
-        input.dims().get(1).map_or(0, |&t| 4 * (input.size() * t) as u64)
-    }
-}
-
-impl<B: Backend> Layer<B> for BertIntermediate<B> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.dense.forward(x)
-    }
-}
-
-impl<B: Backend> Layer<B> for BertPooler<B> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let first = x.narrow(1, 0, 1)?.squeeze(1)?;
-        self.dense.forward(&first)
     }
 }
 

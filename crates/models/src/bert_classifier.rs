@@ -1,6 +1,7 @@
 //! A small BERT that tells classes of texts apart.
 
-use crate::bert::{BertConfig, BertModel, initial};
+use crate::bert::BertConfig;
+use crate::bert_encoder::{BertModel, initial};
 use crate::padded::{padded, tokens_of};
 use crate::task::{self, Phase, Views};
 use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, classes};
@@ -69,7 +70,7 @@ impl<B: Backend> BertClassifier<B> {
     /// As [`BertModel::forward_masked`].
     pub fn forward(&self, ids: &Indices<B>, mask: &Indices<B>) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
-            let x = self.bert.forward_masked(ids, None, Some(mask))?;
+            let x = self.bert.forward_first(ids, None, Some(mask))?;
             self.classifier.forward(&self.dropout.forward(&self.bert.pooled(&x)?)?)
         })
     }

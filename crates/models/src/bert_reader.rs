@@ -1,6 +1,7 @@
 //! A BERT that answers questions about a text by a span of it.
 
-use crate::bert::{BertConfig, BertModel, initial};
+use crate::bert::BertConfig;
+use crate::bert_encoder::{BertModel, initial};
 use crate::padded::padded;
 use crate::spans::SpanScores;
 use crate::task::{self, Phase, Views};

@@ -1,6 +1,7 @@
 //! A small BERT that tags words.
 
-use crate::bert::{BertConfig, BertModel, initial};
+use crate::bert::BertConfig;
+use crate::bert_encoder::{BertModel, initial};
 use crate::padded::{padded, tokens_of};
 use crate::task::{self, Phase, Views};
 use crate::{Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, Shown};

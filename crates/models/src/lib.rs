@@ -22,6 +22,7 @@
 
 mod bert;
 mod bert_classifier;
+mod bert_encoder;
 mod bert_mini;
 mod bert_reader;
 mod bert_tagger;
@@ -72,11 +73,12 @@ mod wgan_gp_conv;
 mod wide_resnet;
 mod yolo;
 
-pub use bert::{
-    Bert, BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertHead, BertIntermediate, BertLayer, BertModel,
-    BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
-};
+pub use bert::{Bert, BertConfig, BertHead, BertPredictions, BertTransform};
 pub use bert_classifier::BertClassifier;
+pub use bert_encoder::{
+    BertAttention, BertEmbeddings, BertEncoder, BertIntermediate, BertLayer, BertModel, BertOutput, BertPooler,
+    BertSelfAttention,
+};
 pub use bert_reader::BertReader;
 pub use bert_tagger::BertTagger;
 pub use card::{Card, Form, Shown};
