@@ -1,12 +1,12 @@
 //! A small BERT that tells classes of texts apart.
 
 use crate::bert::BertConfig;
-use crate::bert_encoder::{BertModel, initial};
+use crate::bert_encoder::{BertModel, FINE_TUNING, initial};
 use crate::padded::{padded, tokens_of};
 use crate::task::{self, Phase, Views};
-use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, classes};
+use crate::{Card, Input, NetSizes, OutputKind, classes};
 use kiln_core::{Backend, Result};
-use kiln_data::{Batch, DataKind, Loader, Sample};
+use kiln_data::{Batch, Loader, Sample};
 use kiln_nn::layers::{Dropout, Linear};
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, trace};
 use kiln_train::{Accuracy, Output};
@@ -20,24 +20,7 @@ pub(crate) const CARD: Card = Card {
     values: classes::VALUES,
     monitor: classes::MONITOR,
     parameters: BertConfig::MINI.encoder_parameters() + 2 * BertConfig::MINI.width + 2,
-    recipe: Recipe {
-        data: DataKind::Texts,
-        normalise: None,
-        augment: &[],
-        epochs: 4,
-        batch: 32,
-        valid_batch: 64,
-        optimizer: OptimizerOptions {
-            lr: 3e-4,
-            weight_decay: Some(0.01),
-            ..OptimizerOptions::of(OptimizerKind::AdamW)
-        },
-        schedule: ScheduleKind::WarmupCosine,
-        phases: &[],
-        clip_norm: Some(1.0),
-        ema: None,
-        workers: 1,
-    },
+    recipe: FINE_TUNING,
 };
 
 /// BERT with a head for classes of texts: dropout and a dense layer on the pooled vector.

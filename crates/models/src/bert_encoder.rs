@@ -1,9 +1,31 @@
 //! The encoder of BERT, which its heads share.
 
+use crate::{OptimizerKind, OptimizerOptions, Recipe, ScheduleKind};
 use kiln_core::{Backend, Error, Result};
+use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Dropout, Embedding, LayerNorm, Linear};
 use kiln_nn::{AttentionOptions, Indices, Init, Layer, Module, Scheme, Shape, Tensor, trace};
+
+/// The recipe of networks of the encoder and a head, for classes of texts unless they say otherwise.
+pub(crate) const FINE_TUNING: Recipe = Recipe {
+    data: DataKind::Texts,
+    normalise: None,
+    augment: &[],
+    epochs: 4,
+    batch: 32,
+    valid_batch: 64,
+    optimizer: OptimizerOptions {
+        lr: 3e-4,
+        weight_decay: Some(0.01),
+        ..OptimizerOptions::of(OptimizerKind::AdamW)
+    },
+    schedule: ScheduleKind::WarmupCosine,
+    phases: &[],
+    clip_norm: Some(1.0),
+    ema: None,
+    workers: 1,
+};
 
 /// The encoder.
 #[derive(Clone, Debug, Module)]

@@ -1,11 +1,11 @@
 //! A BERT that answers questions about a text by a span of it.
 
 use crate::bert::BertConfig;
-use crate::bert_encoder::{BertModel, initial};
+use crate::bert_encoder::{BertModel, FINE_TUNING, initial};
 use crate::padded::padded;
 use crate::spans::SpanScores;
 use crate::task::{self, Phase, Views};
-use crate::{Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, Shown};
+use crate::{Card, Form, Input, NetSizes, OutputKind, Recipe, Shown};
 use kiln_core::{Backend, Error, Result};
 use kiln_data::{Batch, DataError, DataKind, Loader, Questions, Sample};
 use kiln_nn::layers::Linear;
@@ -27,21 +27,10 @@ pub(crate) const CARD: Card = Card {
     parameters: BertConfig::MINI.unpooled_parameters() + 2 * BertConfig::MINI.width + 2,
     recipe: Recipe {
         data: DataKind::Squad,
-        normalise: None,
-        augment: &[],
         epochs: 3,
         batch: 16,
         valid_batch: 32,
-        optimizer: OptimizerOptions {
-            lr: 3e-4,
-            weight_decay: Some(0.01),
-            ..OptimizerOptions::of(OptimizerKind::AdamW)
-        },
-        schedule: ScheduleKind::WarmupCosine,
-        phases: &[],
-        clip_norm: Some(1.0),
-        ema: None,
-        workers: 1,
+        ..FINE_TUNING
     },
 };
 

@@ -1,10 +1,10 @@
 //! A small BERT that tags words.
 
 use crate::bert::BertConfig;
-use crate::bert_encoder::{BertModel, initial};
+use crate::bert_encoder::{BertModel, FINE_TUNING, initial};
 use crate::padded::{padded, tokens_of};
 use crate::task::{self, Phase, Views};
-use crate::{Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, Shown};
+use crate::{Card, Form, Input, NetSizes, OutputKind, Recipe, Shown};
 use kiln_core::{Backend, Result};
 use kiln_data::{Batch, DataError, DataKind, Loader, Sample};
 use kiln_nn::layers::{Dropout, Linear};
@@ -29,21 +29,7 @@ pub(crate) const CARD: Card = Card {
     parameters: BertConfig::MINI.unpooled_parameters() + 9 * BertConfig::MINI.width + 9,
     recipe: Recipe {
         data: DataKind::Conll,
-        normalise: None,
-        augment: &[],
-        epochs: 4,
-        batch: 32,
-        valid_batch: 64,
-        optimizer: OptimizerOptions {
-            lr: 3e-4,
-            weight_decay: Some(0.01),
-            ..OptimizerOptions::of(OptimizerKind::AdamW)
-        },
-        schedule: ScheduleKind::WarmupCosine,
-        phases: &[],
-        clip_norm: Some(1.0),
-        ema: None,
-        workers: 1,
+        ..FINE_TUNING
     },
 };
 
