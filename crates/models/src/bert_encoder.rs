@@ -133,7 +133,7 @@ impl<B: Backend> BertModel<B> {
         types: Option<&Indices<B>>,
         mask: Option<&Indices<B>>,
     ) -> Result<Tensor<B>> {
-        self.encode(ids, types, mask, None)
+        self.encode(ids, types, mask, &Select::All)
     }
 
     /// As [`BertModel::forward_masked`], the vectors at some positions alone: ids `[N, T]` and `[M]` positions of all `N·T` to
@@ -148,15 +148,11 @@ impl<B: Backend> BertModel<B> {
         mask: Option<&Indices<B>>,
         positions: &Indices<B>,
     ) -> Result<Tensor<B>> {
-        let select = |x: &Tensor<B>| {
-            let width = x.shape()[2];
-            x.reshape(&[x.size() / width, width])?.index_select(0, positions)
-        };
-        self.encode(ids, types, mask, Some(&select))
+        self.encode(ids, types, mask, &Select::At(positions))
     }
 
     /// As [`BertModel::forward_masked`], the vectors of the first positions alone, which classifiers read: `[N, T]` to `[N, 1, width]`.
-    /// What the last block does behind its attention is done for these positions alone.
+    /// Of the other positions the last block computes keys and values alone.
     ///
     /// # Errors
     /// As [`BertModel::forward_masked`].
@@ -166,16 +162,16 @@ impl<B: Backend> BertModel<B> {
         types: Option<&Indices<B>>,
         mask: Option<&Indices<B>>,
     ) -> Result<Tensor<B>> {
-        self.encode(ids, types, mask, Some(&|x: &Tensor<B>| x.narrow(1, 0, 1)))
+        self.encode(ids, types, mask, &Select::First)
     }
 
-    /// The vectors of the positions that `select` takes out of all, `[N, T, width]`.
+    /// The vectors of the selected positions.
     fn encode(
         &self,
         ids: &Indices<B>,
         types: Option<&Indices<B>>,
         mask: Option<&Indices<B>>,
-        select: Option<Select<'_, B>>,
+        select: &Select<'_, B>,
     ) -> Result<Tensor<B>> {
         trace::scope(self, ids, || {
             let mask = match (mask, ids.shape().dims()) {
@@ -194,14 +190,13 @@ impl<B: Backend> BertModel<B> {
             Dropout::count_ahead(dropouts.chain([&self.embeddings.dropout]))?;
             let x = self.embeddings.forward(ids, types)?;
             let mask = mask.as_ref();
-            match (self.encoder.layer.split_last(), select) {
-                (Some((last, layers)), _) => {
+            match self.encoder.layer.split_last() {
+                Some((last, layers)) => {
                     let mut layers = layers.iter();
-                    let x = layers.try_fold(x, |x, layer| layer.encode(&x, mask, None))?;
+                    let x = layers.try_fold(x, |x, layer| layer.encode(&x, mask, &Select::All))?;
                     last.encode(&x, mask, select)
                 }
-                (None, Some(select)) => select(&x),
-                (None, None) => Ok(x),
+                None => select.of(x),
             }
         })
     }
@@ -243,35 +238,54 @@ impl<B: Backend> BertEmbeddings<B> {
     }
 }
 
-/// Takes the vectors of some positions out of those of all, `[N, T, width]`.
-type Select<'a, B> = &'a dyn Fn(&Tensor<B>) -> Result<Tensor<B>>;
+/// The positions whose vectors are wanted.
+enum Select<'a, B: Backend> {
+    All,
+    /// The first of each sequence.
+    First,
+    /// Some of all `N·T`.
+    At(&'a Indices<B>),
+}
+
+impl<B: Backend> Select<'_, B> {
+    /// The selected vectors of `x`, `[N, T, width]`: `[N, T, width]`, `[N, 1, width]` or `[M, width]`.
+    fn of(&self, x: Tensor<B>) -> Result<Tensor<B>> {
+        match self {
+            Select::All => Ok(x),
+            Select::First => x.narrow(1, 0, 1),
+            Select::At(positions) => {
+                let width = x.shape()[2];
+                x.reshape(&[x.size() / width, width])?.index_select(0, positions)
+            }
+        }
+    }
+}
 
 impl<B: Backend> Layer<B> for BertLayer<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.added(x, self.attention.attend.forward(x)?, None)
+        self.added(x, &self.attention.attend.forward(x)?)
     }
 }
 
 impl<B: Backend> BertLayer<B> {
     /// As `forward`, where all positions attend to those that the mask `[N, 1, 1, T]` allows, and only the selected ones have a result.
-    fn encode(&self, x: &Tensor<B>, mask: Option<&Indices<B>>, select: Option<Select<'_, B>>) -> Result<Tensor<B>> {
-        if mask.is_none() && select.is_none() {
+    fn encode(&self, x: &Tensor<B>, mask: Option<&Indices<B>>, select: &Select<'_, B>) -> Result<Tensor<B>> {
+        if mask.is_none() && matches!(select, Select::All) {
             return self.forward(x);
         }
         trace::scope(self, x, || {
             let attend = &self.attention.attend;
-            let attended = trace::scope(attend, x, || attend.attended(x, mask))?;
-            self.added(x, attended, select)
+            let attended = trace::scope(attend, x, || match select {
+                Select::First => attend.attended_by_first(x, mask),
+                _ => select.of(attend.attended(x, mask)?),
+            })?;
+            self.added(&select.of(x.clone())?, &attended)
         })
     }
 
     /// What the block makes of its input `x` and its attention.
-    fn added(&self, x: &Tensor<B>, attended: Tensor<B>, select: Option<Select<'_, B>>) -> Result<Tensor<B>> {
-        let output = &self.attention.output;
-        let y = match select {
-            Some(select) => output.forward(&select(&attended)?, &select(x)?)?,
-            None => output.forward(&attended, x)?,
-        };
+    fn added(&self, x: &Tensor<B>, attended: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.attention.output.forward(attended, x)?;
         self.output.forward(&self.intermediate.forward(&y)?, &y)
     }
 }
@@ -289,6 +303,7 @@ impl<B: Backend> BertOutput<B> {
 }
 
 impl<B: Backend> BertSelfAttention<B> {
+    /// All positions attend to those that the mask allows.
     fn attended(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
         let dropout = self.dropout.draw()?;
         let options = AttentionOptions {
@@ -297,6 +312,22 @@ impl<B: Backend> BertSelfAttention<B> {
             ..AttentionOptions::default()
         };
         Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention_with(self.heads, &options)
+    }
+
+    /// As `attended`, where the first positions alone attend: `[N, T, width]` to `[N, 1, width]`.
+    fn attended_by_first(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
+        let dropout = self.dropout.draw()?;
+        let options = AttentionOptions {
+            mask,
+            dropout: dropout.as_ref(),
+            ..AttentionOptions::default()
+        };
+        let heads =
+            |layer: &Linear<B>, x: &Tensor<B>| layer.forward(x)?.unflatten(-1, (self.heads, -1))?.transpose(1, 2);
+        let (k, v) = (heads(&self.key, x)?, heads(&self.value, x)?);
+        let q = heads(&self.query, &x.narrow(1, 0, 1)?)?;
+        let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+        y.transpose(1, 2)?.flatten(2, -1)
     }
 }
 
