@@ -275,15 +275,12 @@ impl<B: Backend> BertLayer<B> {
         }
         trace::scope(self, x, || {
             let attend = &self.attention.attend;
-            let attended = trace::scope(attend, x, || match select {
-                Select::First => attend.attended_by_first(x, mask),
-                _ => select.of(attend.attended(x, mask)?),
-            })?;
+            let attended = trace::scope(attend, x, || attend.attended(x, mask, select))?;
             self.added(&select.of(x.clone())?, &attended)
         })
     }
 
-    /// What the block makes of its input `x` and its attention.
+    /// The output of the block for its input `x`, whose attention gave `attended`: two additions, each with a norm.
     fn added(&self, x: &Tensor<B>, attended: &Tensor<B>) -> Result<Tensor<B>> {
         let y = self.attention.output.forward(attended, x)?;
         self.output.forward(&self.intermediate.forward(&y)?, &y)
@@ -303,29 +300,23 @@ impl<B: Backend> BertOutput<B> {
 }
 
 impl<B: Backend> BertSelfAttention<B> {
-    /// All positions attend to those that the mask allows.
-    fn attended(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
+    /// The attention of the selected positions of `x`, `[N, T, width]`, to those that the mask allows. If these are the first ones, no others
+    /// attend; if they are some of all, their places may differ between sequences, and all attend.
+    fn attended(&self, x: &Tensor<B>, mask: Option<&Indices<B>>, select: &Select<'_, B>) -> Result<Tensor<B>> {
         let dropout = self.dropout.draw()?;
         let options = AttentionOptions {
             mask,
             dropout: dropout.as_ref(),
             ..AttentionOptions::default()
         };
-        Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?.self_attention_with(self.heads, &options)
-    }
-
-    /// As `attended`, where the first positions alone attend: `[N, T, width]` to `[N, 1, width]`.
-    fn attended_by_first(&self, x: &Tensor<B>, mask: Option<&Indices<B>>) -> Result<Tensor<B>> {
-        let dropout = self.dropout.draw()?;
-        let options = AttentionOptions {
-            mask,
-            dropout: dropout.as_ref(),
-            ..AttentionOptions::default()
-        };
+        if !matches!(select, Select::First) {
+            let all = Linear::forward_joined(&[&self.query, &self.key, &self.value], x)?;
+            return select.of(all.self_attention_with(self.heads, &options)?);
+        }
         let heads =
             |layer: &Linear<B>, x: &Tensor<B>| layer.forward(x)?.unflatten(-1, (self.heads, -1))?.transpose(1, 2);
         let (k, v) = (heads(&self.key, x)?, heads(&self.value, x)?);
-        let q = heads(&self.query, &x.narrow(1, 0, 1)?)?;
+        let q = heads(&self.query, &select.of(x.clone())?)?;
         let y = q.scaled_dot_product_attention(&k, &v, &options)?;
         y.transpose(1, 2)?.flatten(2, -1)
     }
@@ -333,7 +324,7 @@ impl<B: Backend> BertSelfAttention<B> {
 
 impl<B: Backend> Layer<B> for BertSelfAttention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.attended(x, None)
+        self.attended(x, None, &Select::All)
     }
 
     /// The two products of every head.
