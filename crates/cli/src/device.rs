@@ -153,8 +153,10 @@ fn blocks(sizes: &Blocking) -> serde_json::Value {
     json!({
         "mc": sizes.mc,
         "nc": sizes.nc,
+        "nc_of_copied": sizes.nc_of_copied,
         "kc": Blocking::KC,
         "own": sizes.own,
+        "at_once": sizes.at_once,
         "l1_way": sizes.l1_way,
         "again": sizes.again,
     })

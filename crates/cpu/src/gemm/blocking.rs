@@ -23,6 +23,8 @@ pub struct Blocking {
     pub nc_of_copied: usize,
     /// The largest number of elements of B that a task packs for itself.
     pub own: usize,
+    /// The largest number of elements of B packed at once beside a transposed A, if C is small.
+    pub at_once: usize,
     /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
     pub l1_way: usize,
     /// The cost of reading an element of a transposed A from the L3 cache once more, in multiply-adds: 0 where it is hidden.
@@ -66,6 +68,8 @@ impl Blocking {
             // Tiles of six rows are packed twice as often; B streams from the L3 cache of a Zen 3 in time.
             nc_of_copied: if wide { 2 * nc } else { 3 * nc },
             own: l2 / 4,
+            // Both operands are long and read once: on a Zen 3, a copy of B that is written again stays nearer.
+            at_once: if wide { PACKED_AT_ONCE } else { 2 * l2 },
             l1_way: l1_way.max(64),
             again: match (wide, slow_l3) {
                 (true, true) => 13,
@@ -112,14 +116,15 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
 
 /// The rows and columns of the blocks of C that tasks compute, and the steps of k that they process at once.
 impl Blocking {
-    /// The number of steps of k that a product packs at once when all tasks share the panels of B.
-    pub(crate) fn k_step(&self, s: &GemmShape) -> usize {
+    /// The number of blocks of k that a product packs at once when all tasks share the panels of B.
+    pub(crate) fn units_at_once(&self, s: &GemmShape) -> usize {
         let &GemmShape { m, n, k, .. } = s;
-        if m.saturating_mul(n) > SMALL_C || k.saturating_mul(n) <= PACKED_AT_ONCE {
-            return k.max(1);
+        let most = if s.trans_a { self.at_once } else { PACKED_AT_ONCE };
+        let all = k.div_ceil(UNIT).max(1);
+        if m.saturating_mul(n) > SMALL_C || k.saturating_mul(n) <= most {
+            return all;
         }
-        let parts = k.div_ceil((PACKED_AT_ONCE / n).max(UNIT));
-        k.div_ceil(parts).next_multiple_of(UNIT)
+        even(all, most.div_ceil(n.saturating_mul(UNIT)), 1)
     }
 
     /// The blocks of tasks that share the panels of B.

@@ -330,6 +330,12 @@ unsafe fn columns_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: b
     };
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
+        // Sums that are added to C read it at the end.
+        if t.add {
+            for i in t.skip..MR {
+                prefetch::<V, NV>(t.c.wrapping_add(i.wrapping_mul(t.c_step)));
+            }
+        }
         for segment in t.segments {
             let (mut a, mut b) = (t.a.wrapping_add(segment.a), t.b.wrapping_add(segment.b));
             let mut ahead = t.ahead.wrapping_add(segment.a);

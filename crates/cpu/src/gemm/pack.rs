@@ -31,7 +31,7 @@ impl KBlock {
 }
 
 /// Cuts `taps · steps` into blocks of about [`UNIT`].
-fn units(taps: usize, steps: usize) -> Vec<KBlock> {
+pub(crate) fn units(taps: usize, steps: usize) -> Vec<KBlock> {
     units_of(taps, steps, UNIT)
 }
 
@@ -128,18 +128,34 @@ impl<'a, A: Gemm> Panels<'a, A> {
 
     /// Packs `source` into panels, on all threads if it is large.
     pub(crate) fn packed(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
+        Panels::packed_in(cpu, kernels, source, units(source.taps.len(), source.steps))
+    }
+
+    /// As [`Panels::packed`], cut along k into `units`, which have every step of every tap once.
+    pub(crate) fn packed_in(
+        cpu: &Cpu,
+        kernels: &Kernels<A>,
+        source: BOperand<'_, A>,
+        units: Vec<KBlock>,
+    ) -> Result<Panels<'static, A>> {
         let parallel = source.taps.len() * source.steps * source.columns > 2 * GRAIN;
-        Panels::pack(cpu, kernels, source, parallel)
+        Panels::pack(cpu, kernels, source, units, parallel)
     }
 
     /// As [`Panels::packed`], but on the calling thread, whose caches then hold the panels.
     pub(crate) fn packed_here(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
-        Panels::pack(cpu, kernels, source, false)
+        let units = units(source.taps.len(), source.steps);
+        Panels::pack(cpu, kernels, source, units, false)
     }
 
-    fn pack(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>, parallel: bool) -> Result<Panels<'static, A>> {
+    fn pack(
+        cpu: &Cpu,
+        kernels: &Kernels<A>,
+        source: BOperand<'_, A>,
+        units: Vec<KBlock>,
+        parallel: bool,
+    ) -> Result<Panels<'static, A>> {
         let (lanes, width) = (kernels.lanes, kernels.panel());
-        let units = units(source.taps.len(), source.steps);
         let padded = source.columns.next_multiple_of(lanes);
         let mut packed = cpu.scratch(A::DTYPE, source.taps.len() * source.steps * padded)?;
         // Rows are copied to several panels at a time, but every thread has panels.

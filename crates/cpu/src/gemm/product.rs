@@ -6,6 +6,7 @@ mod tests;
 use crate::Cpu;
 use crate::epilogue::finish_rows;
 use crate::gemm::blocking::Blocking;
+use crate::gemm::pack::{KBlock, units};
 use crate::gemm::plan::Algorithm;
 use crate::gemm::shape::GemmShape;
 use crate::gemm::{
@@ -146,11 +147,22 @@ impl<'a, A: Gemm> Product<'a, A> {
     /// [`Algorithm::Packed`]
     fn packed(self, cpu: &Cpu, blocking: &Blocking, mut c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) -> Result<()> {
         let GemmShape { n, k, .. } = self.shape;
-        let step = blocking.k_step(&self.shape);
-        for from in (0..k.max(1)).step_by(step) {
-            let to = k.min(from + step);
+        let all = units(1, k);
+        let groups: Vec<&[KBlock]> = match k {
+            0 => vec![&[]],
+            _ => all.chunks(blocking.units_at_once(&self.shape)).collect(),
+        };
+        for group in groups {
+            let from = group.first().map_or(0, |unit| unit.steps.start);
+            let to = group.last().map_or(0, |unit| unit.steps.end);
+            // Blocks of the whole product, so that its sums are rounded where those of other algorithms are.
+            let inside = |unit: &KBlock| KBlock {
+                taps: unit.taps.clone(),
+                steps: unit.steps.start - from..unit.steps.end - from,
+            };
             let part = self.part(from, to);
-            let panels = Panels::packed(cpu, self.kernels, part.source(0..n))?;
+            let units = group.iter().map(inside).collect();
+            let panels = Panels::packed_in(cpu, self.kernels, part.source(0..n), units)?;
             let e = if to == k { e } else { Epilogue::NONE };
             let size = blocking.shared(&part.shape, self.kernels);
             blocks(c.view_mut(), size, self.kernels.tile(), [0; 2], &|origin, c| {

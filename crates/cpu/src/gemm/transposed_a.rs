@@ -86,6 +86,10 @@ pub(crate) fn gemm_tn<A: Gemm>(
             len == 0 || from + (len - 1) * a.step + rows <= a.data.len(),
             "rows of A"
         );
+        let panels: Vec<_> = (0..columns)
+            .step_by(kernels.panel())
+            .map(|j| (j, b.rows(u, first + j)))
+            .collect();
         let mut done = 0;
         while done < rows {
             let (height, start) = tile(kernels, rows, done);
@@ -110,10 +114,9 @@ pub(crate) fn gemm_tn<A: Gemm>(
                         a.step,
                     ),
                 };
-                for j in (0..columns).step_by(kernels.panel()) {
+                for &(j, (panel, step)) in &panels {
                     let width = kernels.panel().min(columns - j);
                     let last_panel = j + width == columns;
-                    let (panel, step) = b.rows(u, first + j);
                     let whole = Segment { a: 0, b: 0, len };
                     let strip = TileOperands {
                         segments: &[whole],
