@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch_mnist import DATA, read_split
 
 
@@ -61,6 +62,7 @@ def parser(doc, epochs, batch):
     made.add_argument("--steps", type=int, help="stop after so many steps")
     made.add_argument("--batch", type=int, default=batch)
     made.add_argument("--threads", type=int, default=torch.get_num_threads())
+    made.add_argument("--save", type=pathlib.Path, help="folder for the weights of each seed's best epoch, which `kiln eval -w` reads")
     made.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")
     return made
 
@@ -89,7 +91,11 @@ def train(net, seed, data, args, ema):
         with torch.no_grad():
             found = frechet(features(held_back), features(average.made(len(held_back))))
         print(f"seed {seed} epoch {epoch + 1}: frechet {found:.4f}", file=sys.stderr)
-        best = found if best is None else min(best, found)
+        if best is None or found < best:
+            best = found
+            if args.save:
+                args.save.mkdir(parents=True, exist_ok=True)
+                save_file(average.state_dict(), args.save / f"seed-{seed}.safetensors")
         if number == args.steps:
             break
     return best, round(number * args.batch / took)

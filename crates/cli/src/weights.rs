@@ -95,7 +95,7 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
     })
 }
 
-/// Loads a file of all weights of a net, or of its additions and what trains beside them.
+/// Loads a file of all weights of a net, in Kiln's layout or PyTorch's, or of its additions and what trains beside them.
 pub(crate) fn fill<B: Backend>(
     file: &mut WeightsFile<File>,
     net: &mut Net<B>,
@@ -103,8 +103,20 @@ pub(crate) fn fill<B: Backend>(
 ) -> Result<(), WeightsError> {
     match lora::is_adapted(net) {
         true => lora::load_state_dict(net, &file.state_dict(backend)?, LoadOptions::strict()),
-        false => file.load_into(net, LoadOptions::strict()).map(|_| ()),
+        false => match file.load_into(net, LoadOptions::strict()) {
+            Err(own) if may_be_torch(&own, file.metadata()) => {
+                let read = file.load_into(net, LoadOptions::strict().layout(Layout::Torch));
+                read.map(|_| ()).map_err(|_| own)
+            }
+            read => read.map(|_| ()),
+        },
     }
+}
+
+/// True if weights whose shapes do not fit may be in PyTorch's layout: a run's file names its model.
+fn may_be_torch(misfit: &WeightsError, metadata: &Metadata) -> bool {
+    let shapes = matches!(misfit.root(), WeightsError::Misfit(report) if !report.mismatched.is_empty());
+    shapes && !metadata.contains_key(MODEL)
 }
 
 /// The network that a run starts with: of random weights, of those of `--init-from` if it `begins` with them, with additions if it

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Saved weights and the model that they belong to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WeightsArgs {
-    /// Weights file (safetensors), or the folder of a run for its best weights
+    /// Weights file (safetensors; of another program in PyTorch's layout), or the folder of a run for its best weights
     #[arg(short, long, value_name = "FILE|RUN")]
     pub(crate) weights: PathBuf,
 

@@ -1,6 +1,11 @@
 //! Tests of the weights and models that `kiln eval` and `predict` use, and of their errors.
 
 use crate::common::{Ran, run, succeeds};
+use kiln_cpu::Cpu;
+use kiln_data::Sizes;
+use kiln_models::Model;
+use kiln_nn::module::StateDict;
+use kiln_nn::{Module, weights};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -204,4 +209,30 @@ fn names_cannot_steer_a_terminal() {
             ran.stderr
         );
     }
+}
+
+/// Kernels lie in another order there, and the file names no model.
+#[test]
+fn files_of_pytorchs_are_read_as_they_are() {
+    let (dir, cpu) = (tempfile::tempdir().unwrap(), Cpu::new());
+    let net = Model::Lenet.build_for(&cpu, 3, Sizes::default()).unwrap();
+    let write = |name: &str, weights: &StateDict<Cpu>, metadata: &[(String, String)]| {
+        let metadata = metadata.iter().cloned().collect();
+        weights::write(dir.path().join(name), weights, &metadata).unwrap();
+    };
+    let named = [("model".to_string(), "lenet".to_string())];
+    write("own", &net.state_dict(), &named);
+    write("torch", &net.torch_state_dict().unwrap(), &[]);
+    write("wrong", &net.torch_state_dict().unwrap(), &named);
+    let words = |weights| ["eval", "-w", weights, "--model", "lenet", "--synthetic", "20", "--json"];
+    let loss = |weights| succeeds(dir.path(), &words(weights)).json()[0]["loss"].clone();
+    assert_eq!(loss("torch"), loss("own"));
+    run(dir.path(), &words("wrong")).fails(1, &["conv1.weight", "do not fit"]);
+    let sizes = Sizes {
+        outputs: Some(7),
+        ..Sizes::default()
+    };
+    let other = Model::Lenet.build_for(&cpu, 3, sizes).unwrap();
+    write("other", &other.torch_state_dict().unwrap(), &[]);
+    run(dir.path(), &words("other")).fails(1, &["fc3.weight", "do not fit"]);
 }
