@@ -13,7 +13,6 @@ import time
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch_mnist import DATA, read_split
 
 
@@ -94,6 +93,8 @@ def train(net, seed, data, args, ema):
         if best is None or found < best:
             best = found
             if args.save:
+                from safetensors.torch import save_file
+
                 args.save.mkdir(parents=True, exist_ok=True)
                 save_file(average.state_dict(), args.save / f"seed-{seed}.safetensors")
         if number == args.steps:

@@ -322,11 +322,13 @@ pub(crate) fn class_names(model: Model, data: &dyn Dataset<Sample = Sample>) -> 
     }
 }
 
-/// The names of the classes of a trained model: those of its facts, else those of its dataset.
-pub(crate) fn names_of(kind: DataKind, facts: &Facts) -> Vec<String> {
-    match facts.names(Facts::CLASSES) {
-        Some(names) => names.to_vec(),
-        None => kind.card().classes.iter().map(|name| name.to_string()).collect(),
+/// The names of the classes of a trained model: those of its facts, else those of its dataset, else their numbers.
+pub(crate) fn names_of<B: Backend>(saved: &weights::Saved<B>) -> Vec<String> {
+    let outputs = saved.facts.sizes().outputs.unwrap_or(saved.model.outputs());
+    match (saved.facts.names(Facts::CLASSES), saved.data.card().classes) {
+        (Some(names), _) => names.to_vec(),
+        (None, []) => (0..outputs).map(|class| class.to_string()).collect(),
+        (None, names) => names.iter().map(|name| name.to_string()).collect(),
     }
 }
 

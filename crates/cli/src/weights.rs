@@ -8,7 +8,7 @@ use kiln_data::{DataKind, Fact, Facts, Sizes, Tokens};
 use kiln_files::{open_regular, shown, shown_path};
 use kiln_models::{Model, Net};
 use kiln_nn::lora::{self, LoraOptions};
-use kiln_nn::weights::{Layout, LoadOptions, Metadata, WeightsError, WeightsFile};
+use kiln_nn::weights::{Layout, LoadOptions, LoadReport, Metadata, WeightsError, WeightsFile};
 use kiln_nn::{Init, Module, Shape};
 use kiln_train::RunFolder;
 use serde_json::Value;
@@ -104,19 +104,28 @@ pub(crate) fn fill<B: Backend>(
     match lora::is_adapted(net) {
         true => lora::load_state_dict(net, &file.state_dict(backend)?, LoadOptions::strict()),
         false => match file.load_into(net, LoadOptions::strict()) {
-            Err(own) if may_be_torch(&own, file.metadata()) => {
+            Err(own) if misfit(&own).is_some_and(|report| may_be_torch(report, file.metadata())) => {
                 let read = file.load_into(net, LoadOptions::strict().layout(Layout::Torch));
-                read.map(|_| ()).map_err(|_| own)
+                // The layout with fewer other shapes is the file's.
+                let others = |e: &WeightsError| misfit(e).map_or(0, |report| report.mismatched.len());
+                read.map(|_| ())
+                    .map_err(|torch| if others(&torch) < others(&own) { torch } else { own })
             }
             read => read.map(|_| ()),
         },
     }
 }
 
-/// True if weights whose shapes do not fit may be in PyTorch's layout: a run's file names its model.
-fn may_be_torch(misfit: &WeightsError, metadata: &Metadata) -> bool {
-    let shapes = matches!(misfit.root(), WeightsError::Misfit(report) if !report.mismatched.is_empty());
-    shapes && !metadata.contains_key(MODEL)
+fn misfit(error: &WeightsError) -> Option<&LoadReport> {
+    match error.root() {
+        WeightsError::Misfit(report) => Some(report),
+        _ => None,
+    }
+}
+
+/// True if weights of which some have other shapes may be in PyTorch's layout: a run's file names its model.
+fn may_be_torch(report: &LoadReport, metadata: &Metadata) -> bool {
+    !report.mismatched.is_empty() && !metadata.contains_key(MODEL)
 }
 
 /// The network that a run starts with: of random weights, of those of `--init-from` if it `begins` with them, with additions if it
@@ -166,7 +175,7 @@ fn take<B: Backend>(net: &mut Net<B>, model: Model, path: &Path, backend: &B) ->
     let dict = weights.state_dict(backend).map_err(failed)?;
     let options = LoadOptions::partial();
     let mut report = net.load_state_dict(&dict, options).map_err(failed)?;
-    if !report.mismatched.is_empty() && !weights.metadata().contains_key(MODEL) {
+    if may_be_torch(&report, weights.metadata()) {
         report = net
             .load_state_dict(&dict, options.layout(Layout::Torch))
             .map_err(failed)?;

@@ -21,7 +21,7 @@ pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
         let message = format!("--out names one picture, and there are {}", args.files.len());
         return Err(Error::usage(message).help("leave it out: each picture gets a name of its own beside the weights"));
     }
-    let names = data::names_of(asked.saved.data, &asked.saved.facts);
+    let names = data::names_of(asked.saved);
     let mut exit = 0;
     for path in &args.files {
         match objects(backend, asked, path) {

@@ -176,7 +176,7 @@ fn written<B: Backend>(net: &Net<B>, tokens: &Tokens, source: &str, beams: usize
 /// Prints the classes of every image or clip.
 fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let (args, model) = (asked.args, asked.saved.model);
-    let names = data::names_of(asked.saved.data, &asked.saved.facts);
+    let names = data::names_of(asked.saved);
     let mut exit = 0;
     // If an image cannot be read, the others are still classified.
     for path in &args.files {

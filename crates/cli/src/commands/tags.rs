@@ -25,7 +25,7 @@ pub(super) fn all<B: Backend>(
     json: bool,
     samples: &dyn Fn(&Path) -> Result<Vec<Sample>>,
 ) -> Result<u8> {
-    let names = data::names_of(saved.data, &saved.facts);
+    let names = data::names_of(saved);
     let mut exit = 0;
     for path in files {
         match samples(path).and_then(|samples| tags(backend, saved, &samples, path)) {

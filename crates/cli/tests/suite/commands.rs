@@ -1,6 +1,6 @@
 //! Tests of `kiln eval`, `predict` and `summary`, and of output that is lost.
 
-use crate::common::{Ran, kiln, run, succeeds};
+use crate::common::{Ran, kiln, run, succeeds, write_png};
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::process::Stdio;
@@ -21,15 +21,6 @@ fn train(dir: &Path, model: &str) {
             model,
         ],
     );
-}
-
-fn write_png(path: &Path, width: u32, height: u32, pixel: impl Fn(u32, u32) -> u8) {
-    let file = std::fs::File::create(path).unwrap();
-    let mut encoder = png::Encoder::new(file, width, height);
-    encoder.set_color(png::ColorType::Grayscale);
-    encoder.set_depth(png::BitDepth::Eight);
-    let data: Vec<u8> = (0..width * height).map(|i| pixel(i % width, i / width)).collect();
-    encoder.write_header().unwrap().write_image_data(&data).unwrap();
 }
 
 #[test]

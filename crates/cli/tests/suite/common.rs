@@ -35,3 +35,13 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// Writes a grey picture.
+pub(crate) fn write_png(path: &Path, width: u32, height: u32, pixel: impl Fn(u32, u32) -> u8) {
+    let file = std::fs::File::create(path).unwrap();
+    let mut encoder = png::Encoder::new(file, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::Eight);
+    let data: Vec<u8> = (0..width * height).map(|i| pixel(i % width, i / width)).collect();
+    encoder.write_header().unwrap().write_image_data(&data).unwrap();
+}

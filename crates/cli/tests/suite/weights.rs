@@ -1,6 +1,6 @@
 //! Tests of the weights and models that `kiln eval` and `predict` use, and of their errors.
 
-use crate::common::{Ran, run, succeeds};
+use crate::common::{Ran, run, succeeds, write_png};
 use kiln_cpu::Cpu;
 use kiln_data::Sizes;
 use kiln_models::Model;
@@ -234,5 +234,29 @@ fn files_of_pytorchs_are_read_as_they_are() {
     };
     let other = Model::Lenet.build_for(&cpu, 3, sizes).unwrap();
     write("other", &other.torch_state_dict().unwrap(), &[]);
-    run(dir.path(), &words("other")).fails(1, &["fc3.weight", "do not fit"]);
+    let ran = run(dir.path(), &words("other"));
+    ran.fails(1, &["fc3.weight", "do not fit"]);
+    assert!(
+        !ran.stderr.contains("conv1"),
+        "only what PyTorch's layout does not explain: {}",
+        ran.stderr
+    );
+}
+
+/// A network for folders of images, whose names of classes are beside the weights of a run alone.
+#[test]
+fn classes_without_names_are_told_by_their_numbers() {
+    let (dir, cpu) = (tempfile::tempdir().unwrap(), Cpu::new());
+    let net = Model::ResNet18Large.build(&cpu, 0).unwrap();
+    let weights = net.torch_state_dict().unwrap();
+    weights::write(dir.path().join("torch"), &weights, &weights::Metadata::new()).unwrap();
+    write_png(&dir.path().join("a.png"), 30, 40, |x, y| (x * y % 256) as u8);
+    let words = "predict -w torch --model resnet18-224 --top 3 --json a.png";
+    let answer = &succeeds(dir.path(), &words.split(' ').collect::<Vec<_>>()).json()[0];
+    let top = answer["top"].as_array().unwrap();
+    let number = |class: &Value| class["class"].as_str().unwrap().parse::<usize>().unwrap();
+    assert!(
+        top.len() == 3 && top.iter().all(|class| number(class) < 1000),
+        "{answer}"
+    );
 }
