@@ -1,4 +1,5 @@
-"""The step and the training loop that the GANs of this folder share, on the IDX files and by the recipes of `kiln train`.
+"""The step and the training loop that the GANs of this folder share, by the recipes of `kiln train` on the same files: digits in IDX files, or a
+sheet of pictures with its labels.csv, which are drawn alike often whatever their classes.
 
 A network has `phases`, a list of (part, loss, every): the loss of real images from −1 to 1 and latent vectors (None to draw them) that is
 followed by the optimizer of the part in each `every`-th step; `optimizers()` by part; and `made(count)`, new images from 0 to 1.
@@ -55,7 +56,7 @@ def frechet(a, b):
 def parser(doc, epochs, batch):
     """The arguments of a script."""
     made = argparse.ArgumentParser(description=doc.splitlines()[0])
-    made.add_argument("--data", type=pathlib.Path, default=DATA, help="folder with the four IDX files")
+    made.add_argument("--data", type=pathlib.Path, default=DATA, help="folder with the four IDX files, or with labels.csv and a sheet")
     made.add_argument("--seeds", type=int, nargs="+", default=[0])
     made.add_argument("--epochs", type=int, default=epochs)
     made.add_argument("--steps", type=int, help="stop after so many steps")
@@ -66,11 +67,21 @@ def parser(doc, epochs, batch):
     return made
 
 
+def read(folder):
+    """The images `[N, C, H, W]` from 0 to 1 to train on, and those that are held back."""
+    if (folder / "labels.csv").exists():
+        from torch_classify import sheet
+
+        (images, _), (held_back, _), _ = sheet(folder)
+        return images.float() / 255, held_back.float() / 255
+    return [read_split(folder, name)[0] for name in ("train", "t10k")]
+
+
 def train(net, seed, data, args, ema):
     """The smallest Fréchet distance of an epoch, and the images of a second."""
     torch.manual_seed(seed)
-    (images, _), (held_back, _) = data
-    model = net()
+    images, held_back = data
+    model = net(side=images.shape[2], channels=images.shape[1])
     average = copy.deepcopy(model) if ema else model
     step, best, number, took = stepper(model, model.phases, model.optimizers()), None, 0, 0.0
     for epoch in range(args.epochs):
@@ -107,7 +118,7 @@ def fit(net, args, ema=None):
     torch.set_num_threads(args.threads)
     if args.device != "cpu":
         torch.set_default_device(args.device)
-    data = [[part.to(args.device) for part in read_split(args.data, name)] for name in ("train", "t10k")]
+    data = [part.to(args.device) for part in read(args.data)]
     results = [train(net, seed, data, args, ema) for seed in args.seeds]
     report = {
         "peer": f"torch {torch.__version__}",
