@@ -136,7 +136,7 @@ A file of settings (--config) has the names of the flags, in tables; those of th
   model = \"lenet\"      epochs, batch, valid_batch, clip_norm, accumulate, precision, init_from, lora, freeze, recompute, recompute_activations,
                          log_grad_norm, ema, swa, overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers,
                          data_on_device, no_capture, out, tensorboard, report, log_every
-  [data]               path, format, target, tokenizer, synthetic, skip_bad
+  [data]               path, format, target, tokenizer, image_size, synthetic, skip_bad
   [optimizer]          name, lr, schedule, lr_for, decay_for, and the options of the optimizer: momentum, betas = [0.5, 0.999], eps, …
   [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several
   [device]             name, threads, memory, exact

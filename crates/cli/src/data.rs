@@ -1,6 +1,6 @@
 //! The datasets that models are trained and evaluated on, by the table of datasets.
 
-use crate::config::{DataArgs, Settings};
+use crate::config::{DataArgs, ImageSize, Settings};
 use crate::error::{Error, Result};
 use crate::output::{counted, thousands};
 use crate::weights;
@@ -99,7 +99,8 @@ fn load_known(
         Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
         None => {
             let kind = kind(model, args)?;
-            let opened = (kind.card().open)(&request(model, args, kind, tokenizer, facts)?)?;
+            let image = Image::of(model, args, kind, facts)?;
+            let opened = (kind.card().open)(&request(model, args, kind, tokenizer, &image, facts)?)?;
             (Source::Files(kind, args), opened)
         }
     };
@@ -162,7 +163,8 @@ pub(crate) fn load_test(
                 }
                 learned => learned.as_ref(),
             };
-            let test = (kind.card().held_back)(&request(model, args, kind, tokenizer, known)?)?;
+            let image = Image::of(model, args, kind, Some(facts))?;
+            let test = (kind.card().held_back)(&request(model, args, kind, tokenizer, &image, known)?)?;
             (Source::Files(kind, args), test)
         }
     };
@@ -240,12 +242,59 @@ pub(crate) fn example(card: &DatasetCard) -> String {
     }
 }
 
+/// The shape of the samples that a network takes, and the sides of squares that it can be built for too.
+struct Image {
+    shape: Vec<usize>,
+    sides: &'static [usize],
+}
+
+impl Image {
+    /// That of the command line, else that of the network that was trained on data of these facts, else the network's own or the data's.
+    fn of(model: Model, args: &DataArgs, kind: DataKind, trained: Option<&Facts>) -> Result<Self> {
+        let input = model.input();
+        let one = |shape: &[usize]| Image {
+            shape: shape.to_vec(),
+            sides: &[],
+        };
+        let Some(size) = args.image_size.map(ImageSize::shape) else {
+            return Ok(match trained {
+                Some(facts) => one(facts.sizes().image.as_ref().map_or(input.shape, |image| &image[..])),
+                None => Image {
+                    shape: input.shape.to_vec(),
+                    sides: input.sides,
+                },
+            });
+        };
+        if input.sides.is_empty() {
+            return Err(
+                Error::usage(format!("--image-size: {model} takes {input}, of no other size")).help("leave it out"),
+            );
+        }
+        if kind.card().shape.is_some() {
+            let title = kind.card().title;
+            return Err(
+                Error::usage(format!("--image-size: the images of {title} are of one size")).help("leave it out"),
+            );
+        }
+        if !input.fits(&size) {
+            let sides: Vec<String> = input.sides.iter().map(usize::to_string).collect();
+            return Err(Error::usage(format!(
+                "--image-size: {model} is built for squares of {} pixels",
+                sides.join(", ")
+            ))
+            .help("choose one of them; images are scaled to it"));
+        }
+        Ok(one(&size))
+    }
+}
+
 /// The files of a dataset, which have to be named unless it ships with kiln.
 fn request<'a>(
     model: Model,
     args: &'a DataArgs,
     kind: DataKind,
     tokenizer: Option<&'a TokenizerChoice>,
+    image: &'a Image,
     facts: Option<&'a Facts>,
 ) -> Result<Request<'a>> {
     let card = kind.card();
@@ -277,7 +326,8 @@ fn request<'a>(
     }
     Ok(Request {
         path: args.path.as_deref(),
-        shape: model.input().shape,
+        shape: &image.shape,
+        sides: image.sides,
         own_size: model.recipe().crops_own_sizes(),
         target: args.target.as_deref(),
         tokenizer,

@@ -1,6 +1,6 @@
 //! Settings that several commands have, and names on the command line.
 
-use super::values::{Bytes, Small, Whole};
+use super::values::{Bytes, ImageSize, Small, Whole};
 use crate::device::{Arithmetic, DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -30,6 +30,11 @@ pub(crate) struct DataArgs {
     /// tokenizer.json [default: characters]
     #[arg(long, value_name = "FILE|bpe:N|wordpiece:N|characters")]
     pub(crate) tokenizer: Option<TokenizerChoice>,
+
+    /// Size of the images of files, which are scaled to it: the side of squares in colour, or 64x64x1 in grey; of networks that are built for
+    /// several [default: that of the first image if there is such a network, else the network's own]
+    #[arg(long, value_name = "SIDE", conflicts_with = "synthetic")]
+    pub(crate) image_size: Option<ImageSize>,
 
     /// Made-up samples instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000")]

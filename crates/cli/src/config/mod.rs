@@ -22,4 +22,4 @@ pub(crate) use precision::Precision;
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{changed, combined, flat, read, record, set, write};
-pub(crate) use values::{Positive, Rate, Share, Small, Whole};
+pub(crate) use values::{ImageSize, Positive, Rate, Share, Small, Whole};

@@ -116,6 +116,47 @@ real! {
     Share, |number| (0.0..=1.0).contains(&number), "a number from 0 to 1"
 }
 
+/// The size of square images: `64`, in colour, or `64x64x1`, in grey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct ImageSize([usize; 3]);
+
+impl ImageSize {
+    /// The shape `[H, W, C]`.
+    pub(crate) fn shape(self) -> [usize; 3] {
+        self.0
+    }
+}
+
+impl std::str::FromStr for ImageSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<usize>> = text.split('x').map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[side]) if side > 0 => Ok(ImageSize([side, side, 3])),
+            Some(&[height, width, channels @ (1 | 3)]) if height == width && width > 0 => {
+                Ok(ImageSize([height, width, channels]))
+            }
+            _ => Err("expected the side of square images, such as 64, or 64x64x1 for grey ones".to_string()),
+        }
+    }
+}
+
+impl TryFrom<String> for ImageSize {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<ImageSize> for String {
+    fn from(ImageSize([height, width, channels]): ImageSize) -> String {
+        format!("{height}x{width}x{channels}")
+    }
+}
+
 /// The decays of two moments, each from 0 to below 1: the text `0.9,0.999`, or a list of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "TextOrPair", into = "[f64; 2]")]

@@ -4,7 +4,8 @@ use super::card::{DatasetCard, Request};
 use super::facts::{Fact, Facts};
 use super::images::{self, IMAGES};
 use super::opened::{Opened, Shared};
-use crate::{DataError, Dataset, ImageFolder, ImageFolderOptions, Result, Sample, Subset};
+use crate::formats::image_shape;
+use crate::{DataError, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, Result, Sample, Subset};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,8 +23,14 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     has_target: false,
     facts: &[],
     recognises: has_folders,
-    open: |request| opened(request, |path| images_of(path, request)),
-    held_back: |request| held_back(request, |path| images_of(path, request)),
+    open: |request| {
+        let shape = shape_of(request)?;
+        opened(request, |path| images_of(path, shape, request))
+    },
+    held_back: |request| {
+        let shape = shape_of(request)?;
+        held_back(request, |path| images_of(path, shape, request))
+    },
     file: Some(images::scaled),
 };
 
@@ -46,8 +53,23 @@ fn test_folder(root: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.is_dir() && train.is_dir())
 }
 
-fn images_of(path: &Path, request: &Request<'_>) -> Result<ImageFolder> {
-    let [h, w, c] = images::dimensions(request.shape)?;
+/// The shape to which the images of both parts are scaled.
+fn shape_of(request: &Request<'_>) -> Result<[usize; 3]> {
+    images::wanted(request, || {
+        let root = root(request)?;
+        let train = root.join("train");
+        let folder = match test_folder(root) {
+            Some(_) => ImageFolder::open(&train, ImageFolderOptions::default())?,
+            None => ImageFolder::open(root, ImageFolderOptions::default())?,
+        };
+        match folder.path(0) {
+            Some(first) => image_shape(first, &ImageLimits::default()),
+            None => images::dimensions(request.shape),
+        }
+    })
+}
+
+fn images_of(path: &Path, [h, w, c]: [usize; 3], request: &Request<'_>) -> Result<ImageFolder> {
     let options = ImageFolderOptions {
         resize: (!request.own_size).then_some((h, w)),
         channels: c,

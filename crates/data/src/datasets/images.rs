@@ -1,6 +1,6 @@
 //! Images as samples, and the files that they are read from.
 
-use super::card::FileOptions;
+use super::card::{FileOptions, Request};
 use super::facts::Facts;
 use super::kinds::{MadeUp, SampleKind};
 use super::opened::{Opened, Shared};
@@ -40,6 +40,19 @@ pub(super) fn dimensions(shape: &[usize]) -> Result<[usize; 3]> {
     shape
         .try_into()
         .map_err(|_| DataError::shape("images", shown(), "an image [H, W, C]"))
+}
+
+/// The shape to which images are scaled, of which the first one has the shape that `first` finds.
+pub(super) fn wanted(request: &Request<'_>, first: impl FnOnce() -> Result<[usize; 3]>) -> Result<[usize; 3]> {
+    let input = dimensions(request.shape)?;
+    if request.sides.is_empty() {
+        return Ok(input);
+    }
+    let [h, w, c] = first()?;
+    Ok(match h == w && request.sides.contains(&h) {
+        true => [h, w, c],
+        false => input,
+    })
 }
 
 /// The image in a file, scaled to the network's input unless it keeps its size.

@@ -68,8 +68,8 @@ pub(super) struct Both {
 
 /// The pictures on a white ground, scaled to the network's input.
 fn on_ground(request: &Request<'_>) -> Result<Both> {
-    let [h, w, c] = images::dimensions(request.shape)?;
     read(request, |picture| {
+        let [h, w, c] = images::wanted(request, || Ok([picture.height, picture.width, 3]))?;
         resize_bilinear(&picture.on_ground(GROUND).with_channels(c)?, h, w)
     })
 }

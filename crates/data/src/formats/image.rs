@@ -119,6 +119,22 @@ fn check_channels(channels: usize, allowed: &[usize]) -> Result<()> {
 pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimits) -> Result<Decoded> {
     let path = path.as_ref();
     check_channels(channels, &[1, 3, 4])?;
+    let (height, width, found, pixels) = decode(path, limits)?;
+    Ok(Decoded {
+        height,
+        width,
+        channels,
+        pixels: convert(pixels, found, channels)?,
+    })
+}
+
+/// The shape of the image in a file, with one channel if it is grey and three if it has colours.
+pub(crate) fn image_shape(path: &Path, limits: &ImageLimits) -> Result<[usize; 3]> {
+    let (height, width, found, _) = decode(path, limits)?;
+    Ok([height, width, if found < 3 { 1 } else { 3 }])
+}
+
+fn decode(path: &Path, limits: &ImageLimits) -> Result<Raw> {
     let (file, size) = open_regular(path)?;
     if size > limits.max_file_bytes {
         return Err(DataError::TooLarge {
@@ -148,14 +164,8 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
     };
     // The decoders are third-party code on untrusted bytes. If one panics in spite of the checks before it, the file is
     // reported as broken.
-    let (height, width, found, pixels) = catch_unwind(|| decoder(path, &bytes, limits))
-        .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))?;
-    Ok(Decoded {
-        height,
-        width,
-        channels,
-        pixels: convert(pixels, found, channels)?,
-    })
+    catch_unwind(|| decoder(path, &bytes, limits))
+        .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))
 }
 
 /// Checks the dimensions in a header against the limit.

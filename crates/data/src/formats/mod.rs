@@ -35,6 +35,7 @@ pub use clip::decode_clip;
 pub use clip_folder::ClipFolder;
 pub(crate) use coco::read as read_coco;
 pub use frames::{Clip, ClipOptions};
+pub(crate) use image::image_shape;
 pub use image::{Decoded, ImageLimits, decode_image};
 pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use letterbox::Letterbox;

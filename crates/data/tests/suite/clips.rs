@@ -15,6 +15,7 @@ fn request<'a>(path: Option<&'a Path>, shape: &'a [usize]) -> Request<'a> {
     Request {
         path,
         shape,
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,

@@ -8,6 +8,7 @@ fn request<'a>(path: &'a Path, tokenizer: &'a TokenizerChoice) -> Request<'a> {
     Request {
         path: Some(path),
         shape: &[24],
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: Some(tokenizer),

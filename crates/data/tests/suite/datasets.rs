@@ -11,6 +11,7 @@ fn request<'a>(path: &'a Path, shape: &'a [usize]) -> Request<'a> {
     Request {
         path: Some(path),
         shape,
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,
@@ -228,6 +229,7 @@ fn folders_of_images_are_split_by_their_names_or_by_a_tenth() {
         assert_eq!(opened.facts.names(Facts::CLASSES).unwrap(), ["cat", "dog"]);
         assert_eq!(opened.train.get(0).unwrap().shape.dims(), [8, 8, 1]);
         let own = Request {
+            sides: &[],
             own_size: true,
             ..request(path, &[8, 8, 1])
         };
@@ -249,6 +251,41 @@ fn folders_of_images_are_split_by_their_names_or_by_a_tenth() {
         };
         let error = (card.held_back)(&unknown).err().unwrap().to_string();
         assert!(error.contains("bird"), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_of_squares_keeps_their_size_for_networks_of_that_size() {
+    let dir = Folder::new();
+    let card = DataKind::ImageFolder.card();
+    for (name, colour, channels) in [
+        ("grey", png::ColorType::Grayscale, 1),
+        ("colours", png::ColorType::Rgb, 3),
+    ] {
+        for part in ["train", "test"] {
+            let folder = dir.path().join(name).join(part).join("cat");
+            std::fs::create_dir_all(&folder).unwrap();
+            // The first image of the part to train on decides for both.
+            for (file, side) in [("a.png", if part == "train" { 6 } else { 9 }), ("b.png", 7)] {
+                let bytes = crate::common::png(side, side, colour, &vec![70; side.pow(2) as usize * channels]);
+                std::fs::write(folder.join(file), bytes).unwrap();
+            }
+        }
+        let root = dir.path().join(name);
+        for (sides, shape) in [(&[6, 9][..], [6, 6, channels]), (&[7, 9], [4, 4, 1]), (&[], [4, 4, 1])] {
+            let request = Request {
+                sides,
+                ..request(&root, &[4, 4, 1])
+            };
+            let opened = (card.open)(&request).unwrap();
+            assert_eq!(opened.train.shape().unwrap().dims(), shape);
+            for samples in [&opened.train, &opened.test, &(card.held_back)(&request).unwrap()] {
+                assert!(
+                    (0..2).all(|i| samples.get(i).unwrap().shape.dims() == shape),
+                    "{name}, {sides:?}"
+                );
+            }
+        }
     }
 }
 

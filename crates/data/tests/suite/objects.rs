@@ -13,6 +13,7 @@ fn request(path: &Path) -> Request<'_> {
     Request {
         path: Some(path),
         shape: &[16, 16, 3],
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,

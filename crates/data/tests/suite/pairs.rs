@@ -11,6 +11,7 @@ fn request<'a>(path: &'a Path, bad: BadRecords, facts: Option<&'a Facts>) -> Req
     Request {
         path: Some(path),
         shape: &[12],
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,

@@ -54,6 +54,7 @@ fn request<'a>(path: &'a Path, shape: &'a [usize]) -> Request<'a> {
     Request {
         path: Some(path),
         shape,
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,
@@ -104,6 +105,15 @@ fn pictures_are_cut_out_of_their_cells_onto_a_white_ground() {
         // Other sizes, and grey.
         let small = (card.open)(&request(folder.path(), &[3, 2, 1])).unwrap();
         assert_eq!(small.train.get(4).unwrap().shape.dims(), [3, 2, 1]);
+        // Their own, where the network can be built for it.
+        for (sides, shape) in [(&[4, 6][..], [6, 6, 3]), (&[4, 8], [3, 2, 1])] {
+            let own = Request {
+                sides,
+                ..request(folder.path(), &[3, 2, 1])
+            };
+            assert_eq!((card.open)(&own).unwrap().train.get(4).unwrap().shape.dims(), shape);
+            assert_eq!((card.held_back)(&own).unwrap().get(1).unwrap().shape.dims(), shape);
+        }
     }
 }
 

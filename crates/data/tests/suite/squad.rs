@@ -12,6 +12,7 @@ fn open(kind: DataKind, path: &Path, most: usize, bad: BadRecords) -> Result<Ope
     let request = Request {
         path: Some(path),
         shape: &[most],
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: Some(&TOKENIZER),

@@ -225,6 +225,7 @@ fn a_trained_network_keeps_its_tokenizer() {
         let request = Request {
             path: Some(&path),
             shape: &[8],
+            sides: &[],
             own_size: false,
             target: None,
             tokenizer: Some(&choice),

@@ -9,6 +9,7 @@ fn request<'a>(path: &'a Path, tokenizer: Option<&'a TokenizerChoice>, facts: Op
     Request {
         path: Some(path),
         shape: &[16],
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer,

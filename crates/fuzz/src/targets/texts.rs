@@ -18,6 +18,7 @@ fn open(kind: DataKind, name: &str, input: &[u8], tokenizers: &[TokenizerChoice]
         let request = Request {
             path: Some(&path),
             shape: &[most],
+            sides: &[],
             own_size: false,
             target: None,
             tokenizer: Some(tokenizer),
