@@ -265,21 +265,18 @@ impl Image {
                 },
             });
         };
+        let asked = format!("--image-size {}x{}x{}", size[0], size[1], size[2]);
         if input.sides.is_empty() {
-            return Err(
-                Error::usage(format!("--image-size: {model} takes {input}, of no other size")).help("leave it out"),
-            );
+            return Err(Error::usage(format!("{asked}: {model} takes {input}, of no other size")).help("leave it out"));
         }
         if kind.card().shape.is_some() {
             let title = kind.card().title;
-            return Err(
-                Error::usage(format!("--image-size: the images of {title} are of one size")).help("leave it out"),
-            );
+            return Err(Error::usage(format!("{asked}: the images of {title} are of one size")).help("leave it out"));
         }
         if !input.fits(&size) {
             let sides: Vec<String> = input.sides.iter().map(usize::to_string).collect();
             return Err(Error::usage(format!(
-                "--image-size: {model} is built for squares of {} pixels",
+                "{asked}: {model} is built for squares of {} pixels",
                 sides.join(", ")
             ))
             .help("choose one of them; images are scaled to it"));

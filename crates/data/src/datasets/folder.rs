@@ -57,12 +57,16 @@ fn test_folder(root: &Path) -> Option<PathBuf> {
 fn shape_of(request: &Request<'_>) -> Result<[usize; 3]> {
     images::wanted(request, || {
         let root = root(request)?;
-        let train = root.join("train");
-        let folder = match test_folder(root) {
-            Some(_) => ImageFolder::open(&train, ImageFolderOptions::default())?,
-            None => ImageFolder::open(root, ImageFolderOptions::default())?,
+        let train = match test_folder(root) {
+            Some(_) => root.join("train"),
+            None => root.to_path_buf(),
         };
-        match folder.path(0) {
+        // Broken images are left out here too, where they are to be.
+        let options = ImageFolderOptions {
+            bad: request.bad,
+            ..Default::default()
+        };
+        match ImageFolder::open(train, options)?.path(0) {
             Some(first) => image_shape(first, &ImageLimits::default()),
             None => images::dimensions(request.shape),
         }

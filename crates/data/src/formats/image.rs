@@ -134,6 +134,7 @@ pub(crate) fn image_shape(path: &Path, limits: &ImageLimits) -> Result<[usize; 3
     Ok([height, width, if found < 3 { 1 } else { 3 }])
 }
 
+/// The image in a file with the channels that it has there.
 fn decode(path: &Path, limits: &ImageLimits) -> Result<Raw> {
     let (file, size) = open_regular(path)?;
     if size > limits.max_file_bytes {
