@@ -10,6 +10,7 @@ pub(crate) fn write(folder: &str, shape: &[usize]) -> Outcome<()> {
     let request = Request {
         path: None,
         shape,
+        sides: &[],
         own_size: false,
         target: None,
         tokenizer: None,
