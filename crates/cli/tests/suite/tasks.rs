@@ -1,6 +1,6 @@
 //! Tests of every command on networks that make images: tasks of other batches, losses and answers than classes and text.
 
-use crate::common::{names, run, succeeds};
+use crate::common::{names, run, succeeds, write_png};
 use serde_json::Value;
 use std::path::Path;
 
@@ -353,4 +353,38 @@ fn every_phase_has_its_own_settings_and_rows() {
         table.contains("critic/generator.0 (Linear)") && table.contains("(generator/optimizer)"),
         "{table}"
     );
+}
+
+#[test]
+fn networks_that_draw_are_built_for_the_size_of_the_images() {
+    let dir = tempfile::tempdir().unwrap();
+    for part in ["train", "test"] {
+        let folder = dir.path().join("photos").join(part).join("all");
+        std::fs::create_dir_all(&folder).unwrap();
+        for i in 0..8 {
+            let path = folder.join(format!("{i}.png"));
+            write_png(&path, 32, 32, |x, y| (x * y + 20 * i) as u8);
+        }
+    }
+    let dcgan = [
+        "train", "dcgan", "--data", "photos", "--epochs", "1", "--batch", "4", "--out",
+    ];
+    for (out, more, side) in [
+        ("own", &[][..], 32),
+        ("small", &["--image-size", "28x28x1"], 28),
+        ("colours", &["--image-size", "64"], 64),
+    ] {
+        succeeds(dir.path(), &[&dcgan[..], &[out], more].concat());
+        succeeds(dir.path(), &["generate", out, "--count", "4", "--out", "drawn.png"]);
+        assert_eq!(png(dir.path(), "drawn.png").0, 2 * (side + 2) + 2, "{out}");
+        // What is held back is read at the size of the network.
+        succeeds(dir.path(), &["eval", "-w", out, "--data", "photos"]);
+    }
+    let refused = |size: &str| run(dir.path(), &[&dcgan[..], &["x", "--image-size", size]].concat());
+    refused("48").fails(2, &["48x48x3", "28, 32, 64 pixels"]);
+    refused("64x32x3").fails(2, &["--image-size", "64x64x1"]);
+    let digits = ["train", "dcgan", "--image-size", "32"];
+    run(dir.path(), &digits).fails(2, &["32x32x3", "of one size"]);
+    let fixed = ["train", "vgg11", "--data", "photos", "--image-size", "64"];
+    run(dir.path(), &fixed).fails(2, &["vgg11 takes images 32x32x3", "leave it out"]);
 }
