@@ -69,9 +69,10 @@ const PROGRAMS: [Program; 6] = [
 ];
 
 /// The scripts, by their paths in the workspace and in the folder: run.sh, the scripts that it starts, and their imports.
-const SCRIPTS: [(&str, &str); 16] = [
+const SCRIPTS: [(&str, &str); 17] = [
     ("benches/cuda/run.sh", "run.sh"),
     ("benches/peers/torch_bert.py", "peers/torch_bert.py"),
+    ("benches/peers/torch_classify.py", "peers/torch_classify.py"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
     ("benches/peers/torch_cuda_nets.py", "peers/torch_cuda_nets.py"),
     ("benches/peers/torch_dcgan.py", "peers/torch_dcgan.py"),
