@@ -155,11 +155,16 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
     unsafe {
         if t.columns < NV * V::LANES {
             rows_of::<V, MR, NV, false, false>(t);
-        } else if MR > ROWS_IN_REGISTERS && t.len >= LONG && evenly_spaced::<V::Element, MR>(t) {
-            rows_of::<V, MR, NV, true, true>(t);
-        } else {
-            rows_of::<V, MR, NV, true, false>(t);
+            return;
         }
+        // A constant condition, so that the kernels that are never called are not compiled.
+        if const { MR > ROWS_IN_REGISTERS } {
+            if t.len >= LONG && evenly_spaced::<V::Element, MR>(t) {
+                rows_of::<V, MR, NV, true, true>(t);
+                return;
+            }
+        }
+        rows_of::<V, MR, NV, true, false>(t);
     }
 }
 
