@@ -4,6 +4,7 @@ use kiln_simulator::memory::{Freed, Kind, MemoryError, Range};
 
 use crate::error::{Code, Outcome};
 use crate::objects::work::Work;
+use crate::schedule::Goal;
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 
@@ -81,18 +82,17 @@ pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
     let mut state = driver.lock();
     let context = state.current()?;
     state.refuse_unsafe()?;
-    let state = driver.quiet(state)?;
+    let goal = Goal::Free(context, state.seq);
+    let state = driver.wait(state, &goal)?;
     let range = driver
         .memory
         .find(base)
         .filter(|r| r.base == base && kinds.contains(&r.kind));
     let range = range.ok_or(Code::INVALID_VALUE)?;
     driver.host_access().freed(range.base, range.len);
-    // Other threads cannot start work before the pages are gone, because that takes the lock.
     let freed = driver.memory.free(base).map_err(code)?;
     driver.trace.free(&freed.range, driver.used(freed.range.device));
-    driver.memory.collect();
-    drop(state);
+    driver.reclaim(state);
     if driver.tell_damage(&freed) {
         driver.lock().fail(context, Code::LAUNCH_FAILED);
         return Err(Code::LAUNCH_FAILED);
@@ -202,9 +202,7 @@ export! {
         known.ok_or(Code::INVALID_VALUE)?;
         state.refuse_implicit(stream)?;
         let state = driver.submit(state, stream, Work::Free(pointer))?;
-        if state.streams.values().all(|s| s.running.is_none()) {
-            driver.memory.collect();
-        }
+        driver.reclaim(state);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use kiln_simulator::memory::Kind;
+use kiln_simulator::memory::{Kind, Snapshot};
 use kiln_simulator::{Fault, FaultKind, Launch, MOST_LOCAL, Options, WORKSPACE, run, run_counted};
 
 use crate::counters;
@@ -61,11 +61,22 @@ impl Kernel {
         self.grid.iter().map(|n| u64::from(*n)).product()
     }
 
-    /// Runs the kernel now.
-    pub(crate) fn run(&self, driver: &Driver) -> Outcome {
-        driver.trace.kernel(self);
+    /// True if the kernel is not only traced.
+    fn runs(&self, driver: &Driver) -> bool {
         let skip = driver.config.skip.as_ref();
-        if !driver.config.execute || skip.is_some_and(|part| self.function.kernel.name().contains(&part[..])) {
+        driver.config.execute && skip.is_none_or(|part| !self.function.kernel.name().contains(&part[..]))
+    }
+
+    /// The memory that the kernel can reach; None where more is allocated for it when it starts.
+    pub(crate) fn view(&self, driver: &Driver) -> Option<Snapshot> {
+        let complete = !self.cooperative && !self.function.kernel.allocates();
+        (complete && self.runs(driver)).then(|| driver.memory.view(self.device))
+    }
+
+    /// Runs the kernel now.
+    pub(crate) fn run(&self, driver: &Driver, view: Option<Snapshot>) -> Outcome {
+        driver.trace.kernel(self);
+        if !self.runs(driver) {
             return Ok(());
         }
         let workspace = self.cooperative.then(|| self.workspace(driver)).transpose()?;
@@ -88,7 +99,7 @@ impl Kernel {
             resident: self.resident,
             watchdog: driver.config.watchdog,
         };
-        let view = driver.memory.view(self.device);
+        let view = view.unwrap_or_else(|| driver.memory.view(self.device));
         let result = match &driver.counters {
             None => run(&self.function.kernel, &launch, &view, &options),
             Some(file) => {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Instant;
 
-use kiln_simulator::memory::{self, Range};
+use kiln_simulator::memory::{self, Range, Snapshot};
 
 use crate::error::{Code, Outcome};
 use crate::objects::work::{Copy, Fill, HostCall, Place, Work};
@@ -101,13 +101,13 @@ pub(crate) fn known(driver: &Driver, at: u64, span: u64) -> Outcome<Range> {
 }
 
 impl Work {
-    /// Does this piece of work for `context`. The driver's lock is not held meanwhile.
-    pub(crate) fn run(&self, driver: &Driver, context: CUcontext) -> Outcome {
+    /// Does this piece of work for `context`, a kernel with the memory of `view` if there is one. The driver's lock is not held meanwhile.
+    pub(crate) fn run(&self, driver: &Driver, context: CUcontext, view: Option<Snapshot>) -> Outcome {
         match self {
             Self::Empty | Self::Wait(_) => Ok(()),
             Self::Copy(copy) => copy.run(driver),
             Self::Fill(fill) => fill.run(driver),
-            Self::Kernel(kernel) => kernel.run(driver),
+            Self::Kernel(kernel) => kernel.run(driver, view),
             Self::Host(call) => {
                 call.run();
                 Ok(())
@@ -119,7 +119,7 @@ impl Work {
             Self::Free(base) => driver.release(*base, context),
             Self::Graph(steps) => {
                 driver.trace.graph("begin");
-                let done = steps.iter().try_for_each(|step| step.work.run(driver, context));
+                let done = steps.iter().try_for_each(|step| step.work.run(driver, context, None));
                 driver.trace.graph("end");
                 done
             }

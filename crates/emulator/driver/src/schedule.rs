@@ -14,6 +14,9 @@ use crate::objects::work::{Record, Work};
 use crate::state::{Driver, State, stack};
 use crate::types::{CUcontext, CUstream};
 
+/// The most bytes of freed memory that keep their pages while there is always something that runs.
+const UNCOLLECTED: u64 = 256 << 20;
+
 /// The work that is waited for.
 #[derive(Clone, Debug)]
 pub(crate) enum Goal {
@@ -21,6 +24,8 @@ pub(crate) enum Goal {
     Stream(CUstream, u64),
     /// Everything in all streams of a context up to a piece of work.
     Context(CUcontext, u64),
+    /// All work in a context up to a piece of work is done, or is a kernel that runs and keeps the memory it can reach.
+    Free(CUcontext, u64),
     /// One recording of an event.
     Record(Arc<Record>),
 }
@@ -86,10 +91,7 @@ impl Driver {
         goal: Option<&Goal>,
     ) -> Outcome<MutexGuard<'a, State>> {
         if state.draining > 0 {
-            return Ok(self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner()));
+            return Ok(self.rest(state));
         }
         let pick = match (self.config.order, goal) {
             (Order::Random(_), _) | (_, None) => {
@@ -99,28 +101,33 @@ impl Driver {
             (_, Some(goal)) => state.needed(goal),
         };
         let Some(stream) = pick else {
-            if state.streams.values().all(|s| s.running.is_none()) {
+            if state.idle() {
                 self.config.say(format_args!(
                     "nothing can run and {goal:?} is not met: a bug of the emulator's"
                 ));
                 return Err(Code::UNKNOWN);
             }
-            return Ok(self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner()));
+            return Ok(self.rest(state));
         };
         let Some((op, context, failed)) = state.start(stream) else {
             return Ok(state);
         };
+        // Taken before another thread can free any of it.
+        let view = match &op.work {
+            Work::Kernel(kernel) if !failed => kernel.view(self),
+            _ => None,
+        };
+        if let Some(stream) = state.streams.get_mut(&stream) {
+            stream.keeps = view.is_some();
+        }
         drop(state);
         let watched = self.config.check.then(|| self.host_access().begin());
         // After a fault nothing more is done in the context, but waiters must be released.
         let outcome = match &op.work {
-            Work::Record(_) => op.work.run(self, context),
+            Work::Record(_) => op.work.run(self, context, None),
             _ if failed => Ok(()),
             // A panic is a bug of the emulator; threads that wait for this stream must not wait for ever.
-            work => catch_unwind(AssertUnwindSafe(|| work.run(self, context))).unwrap_or_else(|_| {
+            work => catch_unwind(AssertUnwindSafe(|| work.run(self, context, view))).unwrap_or_else(|_| {
                 self.report("work in a stream panicked, which is a bug of the emulator's");
                 Err(Code::UNKNOWN)
             }),
@@ -130,7 +137,7 @@ impl Driver {
         }
         let mut state = self.lock();
         if let Some(stream) = state.streams.get_mut(&stream) {
-            stream.running = None;
+            (stream.running, stream.keeps) = (None, false);
         }
         if let Err(code) = outcome {
             state.fail(context, code);
@@ -140,8 +147,24 @@ impl Driver {
         if watched.is_some() && self.signals_host(&op.work) {
             self.host_waited(&mut state);
         }
-        self.changed.notify_all();
+        self.wake(&state);
         Ok(state)
+    }
+
+    /// Waits until another thread calls [`wake`](Self::wake).
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.resting += 1;
+        let woken = self.changed.wait(state);
+        let mut state = woken.unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.resting -= 1;
+        state
+    }
+
+    /// Wakes the threads that rest, if there are any: the call is one of the system's.
+    fn wake(&self, state: &State) {
+        if state.resting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Waits for all work in the current context, and for work that other threads run; then nothing is running until
@@ -156,20 +179,32 @@ impl Driver {
     pub(crate) fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         // No thread starts work meanwhile, or this wait might never end.
         state.draining += 1;
-        while state.streams.values().any(|s| s.running.is_some()) {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        while !state.idle() {
+            state = self.rest(state);
         }
         state.draining -= 1;
-        self.changed.notify_all();
+        self.wake(&state);
         self.memory.collect();
         state
+    }
+
+    /// Gives the pages of freed memory back if nothing runs, or once they are so many that it waits until nothing does: work that
+    /// runs and uses them by mistake would crash.
+    pub(crate) fn reclaim(&self, state: MutexGuard<'_, State>) {
+        if state.idle() {
+            self.memory.collect();
+        } else if self.memory.uncollected() > UNCOLLECTED {
+            drop(self.drain(state));
+        }
     }
 }
 
 impl State {
+    /// True if no thread runs work.
+    fn idle(&self) -> bool {
+        self.streams.values().all(|s| s.running.is_none())
+    }
+
     /// Puts work at the end of a stream's queue.
     pub(crate) fn issue(&mut self, stream: CUstream, work: Work) -> Outcome<u64> {
         self.seq += 1;
@@ -207,6 +242,11 @@ impl State {
             Goal::Context(context, seq) => {
                 let late = |s: &Stream| s.first().is_none_or(|first| first > *seq);
                 self.streams.values().all(|s| s.context != *context || late(s))
+            }
+            Goal::Free(context, seq) => {
+                let queued = |s: &Stream| s.queue.front().is_some_and(|op| op.seq <= *seq);
+                let uses = |s: &Stream| s.running.is_some() && !s.keeps || queued(s);
+                self.streams.values().all(|s| s.context != *context || !uses(s))
             }
             Goal::Record(record) => record.done.get().is_some(),
         }
@@ -250,7 +290,7 @@ impl State {
     fn needed(&self, goal: &Goal) -> Option<CUstream> {
         match goal {
             Goal::Stream(stream, _) => self.unblock(*stream),
-            Goal::Context(context, seq) => {
+            Goal::Context(context, seq) | Goal::Free(context, seq) => {
                 let ours = self.streams.iter().filter(|(_, s)| s.context == *context);
                 let mut pending = ours.map(|(id, _)| *id).filter(|id| self.pending(*id, *seq));
                 pending.find_map(|stream| self.unblock(stream))

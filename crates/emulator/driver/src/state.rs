@@ -36,7 +36,7 @@ pub(crate) struct Driver {
     /// Where launches are counted.
     pub(crate) counters: Option<JsonLines>,
     state: Mutex<State>,
-    /// Notified when a piece of work is done.
+    /// Notified when a piece of work is done and `State::resting` is not 0.
     pub(crate) changed: Condvar,
     findings: AtomicU64,
     host_access: Mutex<HostAccess>,
@@ -47,6 +47,8 @@ pub(crate) struct State {
     next: u64,
     /// Counts the work that is issued, over all streams.
     pub(crate) seq: u64,
+    /// The number of threads that wait for `changed`.
+    pub(crate) resting: u32,
     /// The number of threads that wait until nothing runs.
     pub(crate) draining: u32,
     /// The state of the generator that chooses an order.
@@ -143,6 +145,7 @@ impl Driver {
         let state = State {
             next: 1,
             seq: 0,
+            resting: 0,
             draining: 0,
             random,
             contexts: BTreeMap::new(),

@@ -86,8 +86,8 @@ impl Range {
 pub struct Snapshot {
     /// The allocations that the device may touch, sorted by `base`; they do not overlap.
     live: Arc<[Range]>,
-    /// Allocations that were freed lately, the newest first: they name a use after free.
-    freed: Arc<[Range]>,
+    /// Allocations that were freed lately, the newest first, also after the snapshot: they name a use after free.
+    freed: FreedList,
     /// Live memory of other devices to which there is no peer access.
     foreign: Arc<[Range]>,
     /// The pages of the live allocations.
@@ -103,14 +103,14 @@ impl Snapshot {
 
     /// True if the address lies in an allocation that was freed lately.
     pub fn was_freed(&self, address: u64) -> bool {
-        self.freed.iter().any(|r| r.contains(address))
+        lock(&self.freed).iter().any(|gone| gone.range.contains(address))
     }
 
     /// A description of an address that lies in no live allocation, for a message: freed, another device's, close to the end
     /// of an allocation, or not device memory at all.
     pub fn describe(&self, address: u64) -> String {
-        if let Some(r) = self.freed.iter().find(|r| r.contains(address)) {
-            let at = address - r.base;
+        if let Some(gone) = lock(&self.freed).iter().find(|gone| gone.range.contains(address)) {
+            let (at, r) = (address - gone.range.base, &gone.range);
             return format!("byte {at} of allocation #{} ({} bytes), which was freed", r.id, r.len);
         }
         if let Some(r) = self.foreign.iter().find(|r| r.contains(address)) {
@@ -177,6 +177,7 @@ pub struct Freed {
 #[derive(Debug)]
 pub struct Memory {
     inner: Mutex<Inner>,
+    freed: FreedList,
     next_id: AtomicU64,
     /// The bytes of each device.
     capacity: u64,
@@ -187,8 +188,6 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Inner {
     live: BTreeMap<u64, Entry>,
-    /// The newest first.
-    freed: VecDeque<Gone>,
     used: HashMap<u32, u64>,
     /// Pairs (device, peer): kernels on `device` may touch the memory of `peer`.
     peers: HashSet<(u32, u32)>,
@@ -204,12 +203,15 @@ struct Entry {
     mapping: Option<Arc<Mapping>>,
 }
 
+/// Freed allocations, the newest first. Locked after the registry, where both are.
+type FreedList = Arc<Mutex<VecDeque<Gone>>>;
+
 /// A freed allocation, which keeps its addresses.
 #[derive(Debug)]
 struct Gone {
     range: Range,
     mapping: Arc<Mapping>,
-    /// True if its pages were given back.
+    /// True if its pages were given back, or wait to be used again.
     retired: bool,
 }
 
@@ -224,6 +226,7 @@ impl Memory {
     pub fn new(capacity: u64, check: bool) -> Self {
         Self {
             inner: Mutex::default(),
+            freed: FreedList::default(),
             next_id: AtomicU64::new(1),
             capacity,
             check,
@@ -239,7 +242,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.inner)
     }
 
     /// Allocates `len` bytes, 512-byte aligned and filled with `0xFF`, or zero [without poison](Self::without_poison).
@@ -247,18 +250,29 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfMemory`] if the device has not that much left, or the host refuses.
     pub fn allocate(&self, device: u32, len: u64, kind: Kind) -> Result<Range, MemoryError> {
-        let mut inner = self.lock();
-        let used = inner.used.get(&device).copied().unwrap_or(0);
-        let free = self.capacity.saturating_sub(used);
-        if !kind.host() && len > free {
-            return Err(MemoryError::OutOfMemory {
-                device,
-                requested: len,
-                free,
-                total: self.capacity,
-            });
+        if !kind.host() {
+            let mut inner = self.lock();
+            let used = inner.used.entry(device).or_default();
+            let free = self.capacity.saturating_sub(*used);
+            if len > free {
+                return Err(MemoryError::OutOfMemory {
+                    device,
+                    requested: len,
+                    free,
+                    total: self.capacity,
+                });
+            }
+            *used += len;
         }
-        let mapping = Mapping::new(len, self.poison).ok_or(MemoryError::Host { requested: len })?;
+        // Pages are mapped and poisoned while other threads go on.
+        // A late access of the host's to its own memory is a fault, so those pages are not used again.
+        let reused = matches!(kind, Kind::Device | Kind::Variable);
+        let Some(mapping) = Mapping::new(len, self.poison, reused) else {
+            if !kind.host() {
+                *self.lock().used.entry(device).or_default() -= len;
+            }
+            return Err(MemoryError::Host { requested: len });
+        };
         let shadow = (self.check && kind == Kind::Device).then(|| Arc::new(Shadow::new(len)));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let range = Range {
@@ -269,9 +283,7 @@ impl Memory {
             kind,
             shadow,
         };
-        if !kind.host() {
-            inner.used.insert(device, used + len);
-        }
+        let mut inner = self.lock();
         inner.changed();
         inner.live.insert(
             range.base,
@@ -333,36 +345,42 @@ impl Memory {
         let Some(mapping) = mapping else {
             return Ok(Freed { range, damaged: None });
         };
-        let damaged = mapping.damaged();
-        inner.freed.push_front(Gone {
+        let gone = Gone {
             range: Range {
                 shadow: None,
                 ..range.clone()
             },
-            mapping,
+            mapping: Arc::clone(&mapping),
             retired: false,
-        });
+        };
+        lock(&self.freed).push_front(gone);
+        drop(inner);
+        let damaged = mapping.damaged();
         Ok(Freed { range, damaged })
     }
 
     /// Gives the pages of freed allocations back, but for those that a snapshot holds.
     pub fn collect(&self) {
-        let mut inner = self.lock();
-        for gone in inner.freed.iter_mut().filter(|gone| !gone.retired) {
+        let mut freed = lock(&self.freed);
+        for gone in freed.iter_mut().filter(|gone| !gone.retired) {
             if let Some(mapping) = Arc::get_mut(&mut gone.mapping) {
                 mapping.retire();
                 gone.retired = true;
             }
         }
-        if inner.freed.len() > QUARANTINE {
-            inner.changed();
-            inner.freed.truncate(QUARANTINE);
-        }
+        freed.truncate(QUARANTINE);
+    }
+
+    /// The bytes of freed allocations that [`Memory::collect`] has not seen yet.
+    pub fn uncollected(&self) -> u64 {
+        let freed = lock(&self.freed);
+        let waiting = freed.iter().take_while(|gone| !gone.retired);
+        waiting.map(|gone| gone.range.len).sum()
     }
 
     /// True if the address lies in an allocation that was freed lately.
     pub fn was_freed(&self, address: u64) -> bool {
-        self.lock().freed.iter().any(|gone| gone.range.contains(address))
+        lock(&self.freed).iter().any(|gone| gone.range.contains(address))
     }
 
     /// The live allocation that holds the address, whichever device owns it.
@@ -376,7 +394,7 @@ impl Memory {
     pub fn snapshot(&self) -> Snapshot {
         let mut inner = self.lock();
         if inner.all.is_none() {
-            inner.all = Some(inner.build(|_| true));
+            inner.all = Some(inner.build(&self.freed, |_| true));
         }
         inner.all.clone().unwrap_or_default()
     }
@@ -387,8 +405,9 @@ impl Memory {
         if let Some(view) = inner.views.get(&device) {
             return view.clone();
         }
-        let view =
-            inner.build(|r| r.device == device || r.kind.everywhere() || inner.peers.contains(&(device, r.device)));
+        let view = inner.build(&self.freed, |r| {
+            r.device == device || r.kind.everywhere() || inner.peers.contains(&(device, r.device))
+        });
         inner.views.insert(device, view.clone());
         view
     }
@@ -435,17 +454,20 @@ impl Inner {
         self.all = None;
     }
 
-    fn build(&self, reachable: impl Fn(&Range) -> bool) -> Snapshot {
+    fn build(&self, freed: &FreedList, reachable: impl Fn(&Range) -> bool) -> Snapshot {
         let (live, foreign): (Vec<_>, Vec<_>) = self.live.values().map(|e| e.range.clone()).partition(reachable);
-        let freed = self.freed.iter().map(|gone| gone.range.clone()).collect();
         let pages = self.live.values().filter_map(|e| e.mapping.clone()).collect();
         Snapshot {
             live: live.into(),
-            freed,
+            freed: Arc::clone(freed),
             foreign: foreign.into(),
             _pages: pages,
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) queue: VecDeque<Op>,
     /// The number of the work that some thread runs now.
     pub(crate) running: Option<u64>,
+    /// True if that is a kernel that keeps the memory it can reach, whatever is freed meanwhile.
+    pub(crate) keeps: bool,
     /// The number of the work that was issued last.
     pub(crate) last: u64,
     pub(crate) capture: Option<Joined>,
@@ -44,6 +46,7 @@ impl Stream {
             legacy,
             queue: VecDeque::new(),
             running: None,
+            keeps: false,
             last: 0,
             capture: None,
             destroyed: false,

@@ -6,11 +6,9 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-use rayon::prelude::*;
 
 use super::block::{Block, Turn};
 use crate::Fault;
@@ -89,17 +87,41 @@ pub(super) fn run(
     };
     // Most launches of small tests are over before another thread would have woken up.
     grid.work(|| start.elapsed() >= SERIAL_TIME);
-    let left = grid.left();
-    if left == 1 {
-        grid.work(|| false);
-    } else if left > 1 {
-        let threads = (rayon::current_num_threads() as u64).min(left);
-        (0..threads).into_par_iter().for_each(|_| grid.work(|| false));
+    if let left @ 1.. = grid.left() {
+        let _running = Running::begin();
+        let others = (Running::spare() as u64).min(left - 1);
+        rayon::in_place_scope(|scope| {
+            (0..others).for_each(|_| scope.spawn(|_| grid.work(|| false)));
+            grid.work(|| false);
+        });
     }
     let (last, fault) = grid.first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut faults = grid.observer.map_or_else(Vec::new, |o| o.findings(last));
     faults.extend(fault.map(|fault| *fault));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Counts the launches of this process that are running. Each has the thread that began it, and as many of rayon's as are left.
+struct Running;
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+impl Running {
+    fn begin() -> Running {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Running
+    }
+
+    /// The number of threads that no launch has begun on.
+    fn spare() -> usize {
+        rayon::current_num_threads().saturating_sub(RUNNING.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

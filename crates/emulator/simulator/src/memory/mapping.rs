@@ -1,7 +1,8 @@
 //! The pages behind one allocation.
 
+use std::collections::HashMap;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 const PAGE: u64 = 4096;
 /// Bytes before an allocation in its first page. A pointer is 512-byte aligned, as a real driver's, and not more.
@@ -12,6 +13,10 @@ const CANARY: u8 = 0xA5;
 const LAZY: u64 = 1 << 20;
 /// The size of that file.
 const TILE: u64 = 8 << 20;
+/// The largest mapping that is used again, and the most of one size that are kept for that. Mapping pages, touching them first and
+/// unmapping them takes longer than most kernels of a test.
+const SMALL: u64 = 1 << 16;
+const SPARE: usize = 64;
 
 /// Pages between two guard pages.
 #[derive(Debug)]
@@ -22,23 +27,40 @@ pub(super) struct Mapping {
     size: u64,
     /// The bytes that the program asked for.
     len: u64,
+    /// True if its pages stay as they are when it is given up, for another of this size.
+    reused: bool,
 }
 
 impl Mapping {
-    /// Maps room for `len` bytes, poisoned or zero, with canaries on both sides; None when the host refuses.
-    pub(super) fn new(len: u64, poison: bool) -> Option<Self> {
+    /// Maps room for `len` bytes, poisoned or zero, with canaries on both sides; None when the host refuses. Small ones are used again
+    /// later if `reused` says so: then an access after the end finds the old pages, and is no fault.
+    pub(super) fn new(len: u64, poison: bool, reused: bool) -> Option<Self> {
         let body = len.checked_add(FRONT)?.checked_next_multiple_of(PAGE)?;
         let size = body.checked_add(2 * PAGE)?;
+        let reused = reused && size <= SMALL;
+        if let Some(start) = reused.then(|| spare().get_mut(&size)?.pop()).flatten() {
+            let mapping = Self {
+                start,
+                size,
+                len,
+                reused,
+            };
+            // SAFETY: the pages between the guards were the last owner's, which is gone, and are this one's own now.
+            unsafe { std::ptr::write_bytes(mapping.base() as *mut u8, if poison { POISON } else { 0 }, len as usize) };
+            mapping.write_canaries();
+            return Some(mapping);
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { libc::mmap(null_mut(), size as usize, libc::PROT_NONE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
-        let mapping = Self {
+        let mut mapping = Self {
             start: start as u64,
             size,
             len,
+            reused: false,
         };
         let first = mapping.start + PAGE;
         let poisoned = poison && len > LAZY && tile().is_some_and(|file| map_tiles(file, first, body));
@@ -50,17 +72,24 @@ impl Mapping {
                 return None;
             }
         }
-        let end = first + body;
-        // SAFETY: [first, end) was made readable and writable just now, and nothing else knows of it.
+        if poison && !poisoned {
+            // SAFETY: the pages were made readable and writable just now, and nothing else knows of them.
+            unsafe { std::ptr::write_bytes(mapping.base() as *mut u8, POISON, len as usize) };
+        }
+        mapping.write_canaries();
+        mapping.reused = reused;
+        Some(mapping)
+    }
+
+    /// Writes the canaries of a mapping that nothing else knows of yet.
+    fn write_canaries(&self) {
+        let (first, end) = (self.start + PAGE, self.start + self.size - PAGE);
+        let after = self.base() + self.len;
+        // SAFETY: both spans lie between the guard pages, which can be written.
         unsafe {
-            if poison && !poisoned {
-                std::ptr::write_bytes(mapping.base() as *mut u8, POISON, len as usize);
-            }
             std::ptr::write_bytes(first as *mut u8, CANARY, FRONT as usize);
-            let after = mapping.base() + len;
             std::ptr::write_bytes(after as *mut u8, CANARY, (end - after) as usize);
         }
-        Some(mapping)
     }
 
     /// The allocation's first address.
@@ -72,8 +101,8 @@ impl Mapping {
     pub(super) fn damaged(&self) -> Option<i64> {
         let (first, end) = (self.start + PAGE, self.start + self.size - PAGE);
         let after = self.base() + self.len;
-        // SAFETY: both spans lie between the guard pages, which are mapped until `retire`, which comes later; only the
-        // driver, which does not write there, and kernels, which have been waited for, know these addresses.
+        // SAFETY: both spans lie between the guard pages, which are mapped until `retire`, which comes later. Nothing writes there: kernels
+        // are kept from it, and a program that does with its own code has finished, or races this and may be missed.
         let (front, back) = unsafe {
             (
                 std::slice::from_raw_parts(first as *const u8, FRONT as usize),
@@ -91,8 +120,11 @@ impl Mapping {
         })
     }
 
-    /// Gives the pages back and keeps the addresses.
+    /// Gives the pages back, but for those that are used again, and keeps the addresses.
     pub(super) fn retire(&mut self) {
+        if self.reused {
+            return;
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: the mapping is this one's own, and no snapshot holds it: it is borrowed exclusively.
         unsafe { libc::mmap(self.start as *mut _, self.size as usize, libc::PROT_NONE, flags, -1, 0) };
@@ -101,9 +133,24 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.reused {
+            let mut spare = spare();
+            let same = spare.entry(self.size).or_default();
+            if same.len() < SPARE {
+                same.push(self.start);
+                return;
+            }
+        }
         // SAFETY: the mapping is this one's own, and dropping it ends the last knowledge of its addresses.
         unsafe { libc::munmap(self.start as *mut _, self.size as usize) };
     }
+}
+
+/// The first guard pages of mappings that can be used again, by their sizes.
+fn spare() -> MutexGuard<'static, HashMap<u64, Vec<u64>>> {
+    static SPARE: OnceLock<Mutex<HashMap<u64, Vec<u64>>>> = OnceLock::new();
+    let spare = SPARE.get_or_init(Mutex::default);
+    spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A file of poison in memory.

@@ -116,7 +116,7 @@ fn the_quarantine_is_bounded() {
         memory.free(range.base).unwrap();
         memory.collect();
     }
-    assert_eq!(memory.snapshot().freed.len(), QUARANTINE);
+    assert_eq!(lock(&memory.freed).len(), QUARANTINE);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn registered_memory_does_not_overlap() {
     register(0, 64).unwrap();
     register(128, 128).unwrap();
     assert_eq!(memory.free(base + 64).unwrap().damaged, None);
-    assert!(memory.snapshot().freed.is_empty());
+    assert!(lock(&memory.freed).is_empty());
 }
 
 #[test]
@@ -190,6 +190,23 @@ fn shadows_follow_copies_and_fills() {
 }
 
 #[test]
+fn small_pages_are_used_again_as_if_new() {
+    let memory = Memory::new(1 << 30, false);
+    let mut bases = std::collections::HashSet::new();
+    for turn in 0..4 * QUARANTINE {
+        // Lengths of one page, each with its own end.
+        let len = 1 + turn as u64 * 37 % 3500;
+        let range = memory.allocate(0, len, Kind::Device).unwrap();
+        assert!(bytes(&range).iter().all(|b| *b == 0xFF), "{len}");
+        bytes(&range).fill(7);
+        bases.insert(range.base);
+        assert_eq!(memory.free(range.base).unwrap().damaged, None, "{len}");
+        memory.collect();
+    }
+    assert!(bases.len() < 3 * QUARANTINE, "{} mappings", bases.len());
+}
+
+#[test]
 fn pages_stay_while_a_snapshot_holds_them() {
     let memory = Memory::new(1 << 20, false);
     let (kept, gone) = (
@@ -197,12 +214,8 @@ fn pages_stay_while_a_snapshot_holds_them() {
         memory.allocate(0, 64, Kind::Device).unwrap(),
     );
     let retired = |base: u64| {
-        let inner = memory.lock();
-        inner
-            .freed
-            .iter()
-            .find(|g| g.range.base == base)
-            .is_none_or(|g| g.retired)
+        let freed = lock(&memory.freed);
+        freed.iter().find(|g| g.range.base == base).is_none_or(|g| g.retired)
     };
     memory.free(gone.base).unwrap();
     let snapshot = memory.view(0);
