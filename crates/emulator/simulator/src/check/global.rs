@@ -14,7 +14,6 @@ pub(super) const PAGE: usize = 256;
 /// The last write and two reads of a few bytes. A record's own bits are the number of its block, from 1 on.
 ///
 /// Blocks that touch one cell at the same moment may lose a record, never invent one: at worst a race is not seen.
-#[derive(Default)]
 pub(super) struct Cell {
     write: AtomicU64,
     reads: [AtomicU64; 2],
@@ -22,9 +21,18 @@ pub(super) struct Cell {
     places: [AtomicU32; 3],
 }
 
+impl Cell {
+    /// A cell that nothing has touched.
+    const NEW: Cell = Cell {
+        write: AtomicU64::new(0),
+        reads: [const { AtomicU64::new(0) }; 2],
+        places: [const { AtomicU32::new(0) }; 3],
+    };
+}
+
 /// The cells of as many bytes as `PAGE` cells have.
 pub(super) struct Page {
-    cells: Box<[Cell]>,
+    cells: [Cell; PAGE],
 }
 
 /// Every page that the launch has touched, by number.
@@ -53,7 +61,7 @@ impl Pages {
         let mut map = shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let fresh = || {
             Arc::new(Page {
-                cells: (0..PAGE).map(|_| Cell::default()).collect(),
+                cells: [const { Cell::NEW }; PAGE],
             })
         };
         Arc::clone(map.entry(number).or_insert_with(fresh))
@@ -131,7 +139,8 @@ impl Pages {
     ) -> Result<(bool, bool), Found> {
         let mine = Record::new(order.now, who.thread, who.manner, me.block);
         let write = Record(cell.write.swap(mine.0, Ordering::Relaxed));
-        let place = cell.places[0].swap(who.pc, Ordering::Relaxed);
+        let place = cell.places[0].load(Ordering::Relaxed);
+        cell.places[0].store(who.pc, Ordering::Relaxed);
         let strong = who.manner == Manner::Strong;
         if !(strong && write.strong() || self.before(order, me, write, who.thread)) {
             let together = write.time() == order.now && write.low() == me.block;

@@ -37,7 +37,7 @@ pub(crate) fn locate(space: Space, wide: bool, observed: bool) -> Locate {
         (Space::Global | Space::Const, _, false) => pick!(global_plain, global_vector, false),
         (Space::Global | Space::Const, _, true) => pick!(global_plain, global_vector, true),
         (Space::Local, ..) => local,
-        (Space::Param, ..) => param,
+        (Space::Param, ..) => pick!(param_plain, param_vector,),
         (Space::Generic, ..) => generic,
     }
 }
@@ -69,6 +69,7 @@ macro_rules! both {
 }
 both!(global_plain, global_vector, global, [const OBSERVED: bool], (OBSERVED));
 both!(polled_plain, polled_vector, polled, [const OBSERVED: bool], (OBSERVED));
+both!(param_plain, param_vector, param, [], ());
 both!(shared_plain, shared_vector, shared, [A: Address, const OBSERVED: bool], (A, OBSERVED));
 
 #[inline(always)]
@@ -250,7 +251,22 @@ unsafe fn local(w: &mut Warp, i: &Inst) -> bool {
     !w.env().observed || observe(w, i, Space::Local, w.mask, base)
 }
 
-unsafe fn param(w: &mut Warp, i: &Inst) -> bool {
+#[inline(always)]
+unsafe fn param<const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+    let params = w.env().params;
+    let window = Window {
+        base: 0,
+        len: params.len() as u64,
+        host: params.as_ptr() as u64,
+    };
+    let loads = access_kind(i.flags) == AccessKind::Load;
+    // SAFETY: `a` is a row of u64 (`decode`).
+    loads && unsafe { survey::<u64, VECTOR>(w, i, window) } || param_slow(w, i)
+}
+
+#[cold]
+#[inline(never)]
+fn param_slow(w: &mut Warp, i: &Inst) -> bool {
     w.pattern = Pattern::Scattered;
     let size = u64::from(i.flags & 0xff);
     for l in lanes(w.mask) {
