@@ -24,7 +24,8 @@ pub(crate) enum Goal {
     Stream(CUstream, u64),
     /// Everything in all streams of a context up to a piece of work.
     Context(CUcontext, u64),
-    /// All work in a context up to a piece of work is done, or is a kernel that runs and keeps the memory it can reach.
+    /// All work in a context up to a piece of work is done, or is a kernel that runs and keeps the memory it can reach. A real driver
+    /// waits for those too; a program of several threads is much faster without.
     Free(CUcontext, u64),
     /// One recording of an event.
     Record(Arc<Record>),

@@ -4,11 +4,12 @@ use std::ffi::{CString, c_void};
 
 use kiln_emulator::*;
 
-use super::harness::{alloc, child, function, launch, peek, pointers, process, start, stream};
+use super::harness::{alloc, child, function, launch, peek, pinned, pointers, process, start, stream, upload};
 
 const NULL: CUstream = CUstream(0);
 
-/// `meet` stores each block's number plus 1, waits for the grid, and adds the next block's number; `spin` never ends.
+/// `meet` stores each block's number plus 1, waits for the grid, and adds the next block's number; `spin` never ends;
+/// `follow` says that it has begun, waits for the host to say something, and copies a word.
 const TEXT: &str = ".version 8.0\n.target sm_80\n.address_size 64\n\
 .visible .entry meet(.param .u64 x)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %rd<8>;\n\
 ld.param.u64 %rd1, [x];\nmov.u32 %r1, %envreg1;\nmov.u32 %r2, %envreg2;\nmov.b64 %rd2, {%r2, %r1};\n\
@@ -20,7 +21,11 @@ setp.ge.s32 %p2, %r9, 0;\n@%p2 bra WAIT;\nrem.u32 %r10, %r5, %r4;\nmul.wide.u32 
 add.u64 %rd4, %rd4, %rd1;\nld.global.u32 %r11, [%rd4];\nmul.wide.u32 %rd5, %r4, 4;\nadd.u64 %rd5, %rd5, %rd3;\n\
 add.u32 %r11, %r11, %r5;\nst.global.u32 [%rd5], %r11;\nret;\n}\n\
 .visible .entry spin(.param .u64 x)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<2>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [x];\n\
-WAIT:\nld.volatile.global.u32 %r1, [%rd1];\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\nret;\n}\n";
+WAIT:\nld.volatile.global.u32 %r1, [%rd1];\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\nret;\n}\n\
+.visible .entry follow(.param .u64 x, .param .u64 y, .param .u64 z)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\n\
+ld.param.u64 %rd1, [x];\nld.param.u64 %rd2, [y];\nld.param.u64 %rd3, [z];\nmov.u32 %r1, 1;\nst.volatile.global.u32 [%rd1], %r1;\n\
+WAIT:\nld.volatile.global.u32 %r2, [%rd1+4];\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 bra WAIT;\n\
+ld.global.u32 %r3, [%rd2];\nst.global.u32 [%rd3], %r3;\nret;\n}\n";
 
 fn test(name: &str, options: &[(&str, &str)], body: impl FnOnce()) -> String {
     process(&format!("cooperative::{name}"), options, body)
@@ -92,6 +97,39 @@ fn a_recorded_launch_stays_cooperative() {
         cu!(cuStreamSynchronize(s));
         assert_eq!(peek(at + 40, 10), sums(10));
     });
+}
+
+#[test]
+fn what_is_freed_beside_a_kernel_stays_until_it_ends() {
+    for check in ["0", "1"] {
+        let options = [("CHECK", check), ("WATCHDOG", "20")];
+        let said = test("what_is_freed_beside_a_kernel_stays_until_it_ends", &options, || {
+            let context = start(0);
+            let (f, s) = (function(module(), "follow"), stream(1));
+            let (flags, source, out) = (pinned(&[0, 0]).as_mut_ptr(), alloc(4), alloc(4));
+            upload(source, &[7]);
+            let at = flags as u64;
+            std::thread::scope(|scope| {
+                let kernel = scope.spawn(move || {
+                    cu!(cuCtxSetCurrent(context));
+                    assert_eq!(launch(f, 1, 1, 0, s, &[at, source, out]), Code::SUCCESS);
+                });
+                let flags = at as *mut u32;
+                // SAFETY: both words are page-locked memory that nothing frees; the kernel and this thread access them as volatile.
+                while unsafe { flags.read_volatile() } == 0 {
+                    assert!(!kernel.is_finished());
+                    std::thread::yield_now();
+                }
+                cu!(cuMemFree_v2(source));
+                // A new allocation does not get the address.
+                assert_ne!(alloc(4), source);
+                // SAFETY: as above.
+                unsafe { flags.add(1).write_volatile(1) };
+            });
+            assert_eq!(peek(out, 1), [7]);
+        });
+        assert!(child() || !said.contains("freed"), "{said}");
+    }
 }
 
 #[test]
