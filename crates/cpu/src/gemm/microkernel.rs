@@ -157,12 +157,10 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
             rows_of::<V, MR, NV, false, false>(t);
             return;
         }
-        // A constant condition, so that the kernels that are never called are not compiled.
-        if const { MR > ROWS_IN_REGISTERS } {
-            if t.len >= LONG && evenly_spaced::<V::Element, MR>(t) {
-                rows_of::<V, MR, NV, true, true>(t);
-                return;
-            }
+        // The first condition is a constant, so that kernels that are never called are not compiled.
+        if const { MR > ROWS_IN_REGISTERS } && t.len >= LONG && evenly_spaced::<V::Element, MR>(t) {
+            rows_of::<V, MR, NV, true, true>(t);
+            return;
         }
         rows_of::<V, MR, NV, true, false>(t);
     }
