@@ -14,20 +14,12 @@ pub(super) const PAGE: usize = 256;
 /// The last write and two reads of a few bytes. A record's own bits are the number of its block, from 1 on.
 ///
 /// Blocks that touch one cell at the same moment may lose a record, never invent one: at worst a race is not seen.
+#[derive(Default)]
 pub(super) struct Cell {
     write: AtomicU64,
     reads: [AtomicU64; 2],
     /// The pcs of the three accesses.
     places: [AtomicU32; 3],
-}
-
-impl Cell {
-    /// A cell that nothing has touched.
-    const NEW: Cell = Cell {
-        write: AtomicU64::new(0),
-        reads: [const { AtomicU64::new(0) }; 2],
-        places: [const { AtomicU32::new(0) }; 3],
-    };
 }
 
 /// The cells of as many bytes as `PAGE` cells have.
@@ -61,7 +53,7 @@ impl Pages {
         let mut map = shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let fresh = || {
             Arc::new(Page {
-                cells: [const { Cell::NEW }; PAGE],
+                cells: std::array::from_fn(|_| Cell::default()),
             })
         };
         Arc::clone(map.entry(number).or_insert_with(fresh))
