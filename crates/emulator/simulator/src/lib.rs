@@ -16,6 +16,7 @@ mod machine;
 pub mod memory;
 mod program;
 mod run;
+mod sync;
 mod system;
 mod tensor_map;
 

@@ -14,6 +14,7 @@ mod mapping;
 mod shadow;
 mod transfer;
 
+use crate::sync::lock;
 use mapping::Mapping;
 pub use shadow::Shadow;
 pub use transfer::{copy, fill};
@@ -371,11 +372,11 @@ impl Memory {
         freed.truncate(QUARANTINE);
     }
 
-    /// The bytes of freed allocations that [`Memory::collect`] has not seen yet.
+    /// The bytes of the pages of freed allocations that [`Memory::collect`] has not given back yet.
     pub fn uncollected(&self) -> u64 {
         let freed = lock(&self.freed);
         let waiting = freed.iter().take_while(|gone| !gone.retired);
-        waiting.map(|gone| gone.range.len).sum()
+        waiting.map(|gone| gone.mapping.size()).sum()
     }
 
     /// True if the address lies in an allocation that was freed lately.
@@ -464,10 +465,6 @@ impl Inner {
             _pages: pages,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The observer of a block: brings the order of its threads and the history of its memory together.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::findings::{Findings, Mistake};
 use super::global::{Cell, Found, Me, PAGE, Page, Pages, RECENT, page, states};
@@ -14,6 +14,7 @@ use crate::machine::{
     Access, AccessKind, Env, LaunchObserver, ORDERED, Observer, ProductRead, STORED, Space, Warp, lanes,
 };
 use crate::memory::Range;
+use crate::sync::lock;
 use crate::{Fault, FaultKind};
 
 /// The checker of one launch.
@@ -50,10 +51,6 @@ pub(super) struct State {
 /// States that no block uses now.
 static SPARE: Mutex<Vec<State>> = Mutex::new(Vec::new());
 
-fn spare() -> MutexGuard<'static, Vec<State>> {
-    SPARE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Checker {
     pub(super) fn new(env: &Env<'_>) -> Checker {
         let shifts = env.code.granules.map(|g| if g == 0 { 2 } else { g.trailing_zeros() });
@@ -75,7 +72,7 @@ impl Checker {
 impl LaunchObserver for Checker {
     fn block(&self, index: [u32; 3]) -> Box<dyn Observer> {
         let launch = &self.0;
-        let mut state = spare().pop().unwrap_or_default();
+        let mut state = lock(&SPARE).pop().unwrap_or_default();
         state.shared.reserve(launch.shared_cells);
         state.local.begin(launch.warps);
         state.seen.clear();
@@ -136,7 +133,7 @@ const LENIENCE: u32 = 1 << 21;
 
 impl Drop for BlockObserver {
     fn drop(&mut self) {
-        spare().push(std::mem::take(&mut self.state));
+        lock(&SPARE).push(std::mem::take(&mut self.state));
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::order::{Manner, Order, Record};
 use super::shared::{Who, Wrong, crowded};
 use crate::memory::Range;
+use crate::sync::lock;
 
 /// Cells of a page.
 pub(super) const PAGE: usize = 256;
@@ -50,7 +51,7 @@ pub(super) struct Me {
 impl Pages {
     pub(super) fn page(&self, number: u64) -> Arc<Page> {
         let shard = &self.shards[number as usize % 16];
-        let mut map = shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut map = lock(shard);
         let fresh = || {
             Arc::new(Page {
                 cells: std::array::from_fn(|_| Cell::default()),

@@ -1,6 +1,6 @@
 //! The observer of a block, and the counter of a launch.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::counters::{AccessClass, Counters};
 use super::lines::{Lines, Set};
@@ -9,6 +9,7 @@ use super::rules::{Cost, LINE, sectors, wavefronts};
 use super::tally::Tally;
 use crate::Fault;
 use crate::machine::{Access, AccessKind, Code, Kind, LaunchObserver, Observer, Space, Warp, lanes};
+use crate::sync::lock;
 
 /// The counter of one launch.
 pub(crate) struct Counter(Arc<Launch>);
@@ -57,10 +58,6 @@ impl Counter {
             ..total.named(&launch.plan, code)
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl LaunchObserver for Counter {

@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::block::{Block, Turn};
 use crate::Fault;
 use crate::machine::{Env, LaunchObserver};
+use crate::sync::lock;
 
 /// Blocks run on the calling thread for this time before other threads are asked to help.
 const SERIAL_TIME: Duration = Duration::from_micros(60);
@@ -122,10 +123,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Grid<'_> {

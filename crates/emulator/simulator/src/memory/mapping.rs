@@ -1,8 +1,10 @@
 //! The pages behind one allocation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, OnceLock};
+
+use crate::sync::lock;
 
 const PAGE: u64 = 4096;
 /// Bytes before an allocation in its first page. A pointer is 512-byte aligned, as a real driver's, and not more.
@@ -16,7 +18,10 @@ const TILE: u64 = 8 << 20;
 /// The largest mapping that is used again, and the most of one size that are kept for that. Mapping pages, touching them first and
 /// unmapping them takes longer than most kernels of a test.
 const SMALL: u64 = 1 << 16;
-const SPARE: usize = 64;
+const MOST_SPARE: usize = 64;
+
+/// The first guard pages of mappings that can be used again, by their sizes.
+static SPARE: Mutex<BTreeMap<u64, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
 /// Pages between two guard pages.
 #[derive(Debug)]
@@ -38,7 +43,7 @@ impl Mapping {
         let body = len.checked_add(FRONT)?.checked_next_multiple_of(PAGE)?;
         let size = body.checked_add(2 * PAGE)?;
         let reused = reused && size <= SMALL;
-        if let Some(start) = reused.then(|| spare().get_mut(&size)?.pop()).flatten() {
+        if let Some(start) = reused.then(|| lock(&SPARE).get_mut(&size)?.pop()).flatten() {
             let mapping = Self {
                 start,
                 size,
@@ -92,6 +97,11 @@ impl Mapping {
         }
     }
 
+    /// The bytes of its pages, with those that guard it.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// The allocation's first address.
     pub(super) fn base(&self) -> u64 {
         self.start + PAGE + FRONT
@@ -139,9 +149,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.reused {
-            let mut spare = spare();
+            let mut spare = lock(&SPARE);
             let same = spare.entry(self.size).or_default();
-            if same.len() < SPARE {
+            if same.len() < MOST_SPARE {
                 same.push(self.start);
                 return;
             }
@@ -149,13 +159,6 @@ impl Drop for Mapping {
         // SAFETY: the mapping is this one's own, and dropping it ends the last knowledge of its addresses.
         unsafe { libc::munmap(self.start as *mut _, self.size as usize) };
     }
-}
-
-/// The first guard pages of mappings that can be used again, by their sizes.
-fn spare() -> MutexGuard<'static, HashMap<u64, Vec<u64>>> {
-    static SPARE: OnceLock<Mutex<HashMap<u64, Vec<u64>>>> = OnceLock::new();
-    let spare = SPARE.get_or_init(Mutex::default);
-    spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A file of poison in memory.
