@@ -6,8 +6,8 @@ use crate::output::{counted, thousands};
 use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{
-    BadRecords, DataKind, Dataset, DatasetCard, Draw, Fact, Facts, LoaderOptions, Opened, Request, Sample, Shared,
-    Sizes, Subset, TokenizerChoice, Tokens, Transform,
+    BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes,
+    Subset, TokenizerChoice, Tokens, Transform,
 };
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model, OutputKind};
@@ -110,8 +110,7 @@ fn load_known(
     if let (Some(shape), Some(own)) = (opened.train.shape(), model.input().image())
         && shape.dims() != own
     {
-        let shape = shape.iter().map(|&n| n as f64).collect();
-        opened.facts = opened.facts.with(Facts::IMAGE, Fact::Numbers(shape));
+        opened.facts = opened.facts.with_image(shape.dims());
     }
     let noun = model.input().noun();
     let about = match opened.facts.described() {

@@ -5,7 +5,7 @@ use font8x8::UnicodeFonts;
 use kiln_nn::detection::Detections;
 
 /// Pixels of a letter's side in the font.
-const LETTER: usize = 8;
+pub(crate) const LETTER: usize = 8;
 
 /// A box to draw.
 pub(crate) struct Labelled {
@@ -41,7 +41,7 @@ pub(crate) fn named(class: i32, names: &[String]) -> (usize, String) {
 }
 
 /// Red, green and blue of a class: colours that follow each other differ.
-fn colour(class: usize) -> [u8; 3] {
+pub(crate) fn colour(class: usize) -> [u8; 3] {
     const COLOURS: [[u8; 3]; 10] = [
         [230, 60, 60],
         [60, 180, 75],
@@ -80,7 +80,7 @@ pub(crate) fn draw(picture: &mut Picture, boxes: &[Labelled]) {
 }
 
 /// Fills a rectangle, as far as it lies in the picture.
-fn fill(picture: &mut Picture, [x1, y1, x2, y2]: [usize; 4], colour: [u8; 3]) {
+pub(crate) fn fill(picture: &mut Picture, [x1, y1, x2, y2]: [usize; 4], colour: [u8; 3]) {
     for y in y1..y2.min(picture.height) {
         for x in x1..x2.min(picture.width) {
             let at = (y * picture.width + x) * picture.channels;
@@ -92,7 +92,7 @@ fn fill(picture: &mut Picture, [x1, y1, x2, y2]: [usize; 4], colour: [u8; 3]) {
 }
 
 /// Writes a line of white text, whose letters are `scale` times those of the font.
-fn text(picture: &mut Picture, text: &str, (left, top): (usize, usize), scale: usize) {
+pub(crate) fn text(picture: &mut Picture, text: &str, (left, top): (usize, usize), scale: usize) {
     for (number, letter) in text.chars().enumerate() {
         let letter = font8x8::BASIC_FONTS
             .get(letter)

@@ -23,6 +23,7 @@ mod picture;
 mod plot;
 mod progress;
 mod record;
+mod sheet;
 mod shown;
 mod signals;
 mod weights;

@@ -77,13 +77,20 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         Some(model) => model,
         None => belongs_to(&path, weights.metadata())?,
     };
-    let facts = facts_for(&path, model)?;
+    let mut facts = facts_for(&path, model)?;
     let mut net = match additions(&path)? {
         None => model.build_for(backend, 0, facts.sizes())?,
         Some((base, lora)) => adapted(&base, model, &lora, 0, backend)
             .map_err(|e| e.context(format!("{}, which adapts other weights", shown_path(&path))))?,
     };
-    fill(&mut weights, &mut net, backend).map_err(|e| failed(e).context(format!("loading {model}")))?;
+    if let Err(e) = fill(&mut weights, &mut net, backend) {
+        let other = match misfit(&e).is_some() && !facts.has(Facts::IMAGE) {
+            true => of_another_size(&mut weights, model, &facts, backend)?,
+            false => None,
+        };
+        let fits = other.ok_or_else(|| failed(e).context(format!("loading {model}")))?;
+        (net, facts) = fits;
+    }
     lora::remove(&mut net)?;
     net.eval();
     Ok(Saved {
@@ -93,6 +100,26 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         net,
         facts,
     })
+}
+
+/// The network built for other images than its own, whose weights a file has that nothing tells the size of, and the facts with that size;
+/// `None` if they fit none.
+fn of_another_size<B: Backend>(
+    file: &mut WeightsFile<File>,
+    model: Model,
+    facts: &Facts,
+    backend: &B,
+) -> Result<Option<(Net<B>, Facts)>> {
+    for shape in model.input().others() {
+        let facts = facts.clone().with_image(&shape);
+        let mut net = model.build_for(backend, 0, facts.sizes())?;
+        match fill(file, &mut net, backend) {
+            Ok(()) => return Ok(Some((net, facts))),
+            Err(e) if misfit(&e).is_some() => (),
+            Err(e) => return Err(failed(e).context(format!("loading {model}"))),
+        }
+    }
+    Ok(None)
 }
 
 /// Loads a file of all weights of a net, in Kiln's layout or PyTorch's, or of its additions and what trains beside them.

@@ -44,6 +44,16 @@ impl Input {
         }
     }
 
+    /// The shapes of images other than `shape` that a network with this input can be built for, the largest first.
+    pub fn others(self) -> impl Iterator<Item = [usize; 3]> {
+        let squares = self
+            .sides
+            .iter()
+            .rev()
+            .flat_map(|&side| [[side, side, 3], [side, side, 1]]);
+        squares.filter(move |square| square != self.shape)
+    }
+
     /// Images `[H, W, C]` with objects in them.
     pub const fn objects(shape: &'static [usize; 3]) -> Self {
         Input {

@@ -67,6 +67,7 @@ pub(crate) enum Invert {
 Examples:
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
   kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
+  kiln predict -w runs/vgg11-0 --top 3 --out sheet.png *.png    a picture of all, each above its classes
   kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
   kiln predict -w runs/bert-tagger-0 text.txt      a tag for each word; a sentence in each line
   kiln predict -w runs/bert-reader-0 --question 'Who sank the ship?' chapter.txt
@@ -90,8 +91,8 @@ pub(crate) struct PredictArgs {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Picture to write, of a network that makes images or finds objects [default: reconstructions.png, or boxes- and the image's name,
-    /// beside the weights]
+    /// Picture to write: of a network that makes images or finds objects [default: reconstructions.png, or boxes- and the image's name,
+    /// beside the weights]; of one that tells classes of images or clips a sheet of all of them with their classes [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 

@@ -38,8 +38,13 @@ impl<B: Backend> Asked<'_, B> {
 
     /// The samples of a file as the network's inputs `[N, …]`.
     pub(super) fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
+        self.inputs_of(self.samples(path)?, path, backend)
+    }
+
+    /// The raw samples of a file as the network's inputs `[N, …]`.
+    pub(super) fn inputs_of(&self, samples: Vec<Sample>, path: &Path, backend: &B) -> Result<Tensor<B>> {
         let (mut values, mut shape) = (Vec::new(), vec![0]);
-        for mut sample in self.samples(path)? {
+        for mut sample in samples {
             self.transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
             shape.truncate(1);
             shape[0] += 1;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::finite;
 use crate::output::{self, counted, line, passed_over, percent};
 use crate::picture::Picture;
+use crate::sheet::{Told, sheet};
 use crate::{data, weights};
 use kiln_core::Backend;
 use kiln_data::{CLIPS, DataKind, Facts, IMAGES, OBJECTS, PAIRS, TAGGED, TEXTS, Tokens, UTTERANCES};
@@ -61,6 +62,17 @@ impl Task for Predict<'_> {
                 "--beam is for networks that write texts for texts, and {model} is none"
             ))
             .help("leave it out"));
+        }
+        let drawn = match model.card().output {
+            OutputKind::Images | OutputKind::Boxes(_) => true,
+            OutputKind::Classes(_) => model.input().image().is_some() || model.input().clip().is_some(),
+            _ => false,
+        };
+        if args.out.is_some() && !drawn {
+            return Err(Error::usage(format!(
+                "--out names a picture, and {model} tells nothing that is drawn"
+            ))
+            .help("leave it out: answers go to standard output"));
         }
         match (model.card().output, args.files.is_empty()) {
             (OutputKind::Images, true) => {
@@ -173,22 +185,35 @@ fn written<B: Backend>(net: &Net<B>, tokens: &Tokens, source: &str, beams: usize
     Ok(text + &stream.finish())
 }
 
-/// Prints the classes of every image or clip.
+/// Prints the classes of every image, clip or text, and writes the sheet of `--out`.
 fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let (args, model) = (asked.args, asked.saved.model);
     let names = data::names_of(asked.saved);
-    let mut exit = 0;
+    let (mut exit, mut all) = (0, Vec::new());
+    let answer = |path: &Path| {
+        let samples = asked.samples(path)?;
+        let picture = args.out.as_ref().and(samples.first()).map(Picture::of_sample);
+        let inputs = asked.inputs_of(samples, path, backend)?;
+        Ok((picture.transpose()?, classify(&asked.saved.net, &inputs, path)?))
+    };
     // If an image cannot be read, the others are still classified.
     for path in &args.files {
-        let image = asked.inputs(path, backend);
-        match image.and_then(|image| classify(&asked.saved.net, &image, path)) {
-            Ok(shares) => {
-                let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
+        match answer(path) {
+            Ok((picture, shares)) => {
+                let mut classes: Vec<_> = (0..).zip(names.iter().cloned()).zip(shares).collect();
                 classes.sort_by(|a, b| b.1.total_cmp(&a.1));
                 classes.truncate(usize::from(args.top));
+                let classes: Vec<_> = classes.into_iter().map(|((n, name), share)| (n, name, share)).collect();
                 show(path, model, &classes, args.json);
+                all.extend(picture.map(|picture| Told { picture, classes }));
             }
             Err(error) => exit = passed_over(&error),
+        }
+    }
+    if let Some(file) = args.out.as_ref().filter(|_| !all.is_empty()) {
+        write_atomic(file, &sheet(&all)?.png()?)?;
+        if !args.json {
+            line(&format!("saved: {}", shown_path(file)));
         }
     }
     Ok(exit)
@@ -293,12 +318,12 @@ fn classify<B: Backend>(net: &Net<B>, image: &Tensor<B>, path: &Path) -> Result<
     Err(finite::overflow(logits, &what)?)
 }
 
-/// Prints the classes of one image or clip, the most probable first.
-fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
+/// Prints the classes of one file, the most probable first.
+fn show(path: &Path, model: Model, classes: &[(usize, String, f64)], json: bool) {
     if json {
         let each: Vec<_> = classes
             .iter()
-            .map(|(name, share)| json!({"class": name, "probability": share}))
+            .map(|(_, name, share)| json!({"class": name, "probability": share}))
             .collect();
         let sample = if model.input().clip().is_some() {
             "clip"
@@ -308,13 +333,13 @@ fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
         let text = json!({
             sample: path.display().to_string(),
             "model": model.name(),
-            "class": classes.first().map(|(name, _)| name),
-            "probability": classes.first().map(|(_, share)| share),
+            "class": classes.first().map(|(_, name, _)| name),
+            "probability": classes.first().map(|(_, _, share)| share),
             "top": each,
         });
         output::json(&text);
     } else {
-        let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
+        let each: Vec<String> = classes.iter().map(|(_, n, s)| format!("{n} {}", percent(*s))).collect();
         line(&format!("{}: {}", shown_path(path), each.join(", ")));
     }
 }

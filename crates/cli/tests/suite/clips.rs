@@ -1,6 +1,6 @@
 //! Networks of clips: trained on folders of frames, GIF and Y4M files, measured, and asked.
 
-use crate::common::{run, succeeds};
+use crate::common::{png_size, run, succeeds};
 use std::path::Path;
 
 /// A Y4M file of eight grey frames of 16×16 of these shades.
@@ -85,6 +85,8 @@ fn clips_are_learned_measured_and_classified() {
         "predict",
         "-w",
         "run",
+        "--out",
+        "sheet.png",
         "--json",
         "films/test/darker/0.y4m",
         "short",
@@ -106,6 +108,8 @@ fn clips_are_learned_measured_and_classified() {
             "{answer}"
         );
     }
+    let (width, height) = png_size(&dir.join("sheet.png"));
+    assert!(width > 256 && height > 64, "two strips of frames: {width}x{height}");
     run(dir, &["predict", "-w", "run"]).fails(2, &["<FILE> is missing", "GIF or Y4M files, or folders of frames"]);
     // A network of another number of classes, and what is too short in the data.
     write(dir, "films/test/still/0.y4m", &film(|_| 99));

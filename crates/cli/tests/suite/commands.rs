@@ -1,6 +1,6 @@
 //! Tests of `kiln eval`, `predict` and `summary`, and of output that is lost.
 
-use crate::common::{Ran, kiln, run, succeeds, write_png};
+use crate::common::{Ran, kiln, png_size, run, succeeds, write_png};
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::process::Stdio;
@@ -74,6 +74,24 @@ fn saved_weights_are_measured_and_predict() {
     some.fails(1, &["missing.png"]);
     let shown: Vec<&str> = some.stdout.lines().map(|l| &l[..7]).collect();
     assert_eq!(shown, ["a.png: ", "b.png: "]);
+    // A sheet has those that can be read.
+    let sheet = [
+        "predict",
+        "-w",
+        weights,
+        "--top",
+        "2",
+        "--out",
+        "sheet.png",
+        "a.png",
+        "missing.png",
+        "b.png",
+    ];
+    let drawn = run(dir.path(), &sheet);
+    drawn.fails(1, &["missing.png"]);
+    assert!(drawn.stdout.ends_with("saved: sheet.png\n"), "{}", drawn.stdout);
+    let (width, height) = png_size(&dir.path().join("sheet.png"));
+    assert!(width > 2 * 112 && (130..200).contains(&height), "{width}x{height}");
     std::fs::write(dir.path().join("c.png"), b"no image").unwrap();
     run(dir.path(), &["predict", "-w", weights, "c.png"]).fails(1, &["c.png", "PNG", "JPEG"]);
     run(dir.path(), &["predict", "-w", weights]).fails(2, &["<FILE>"]);

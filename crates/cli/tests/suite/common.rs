@@ -45,3 +45,10 @@ pub(crate) fn write_png(path: &Path, width: u32, height: u32, pixel: impl Fn(u32
     let data: Vec<u8> = (0..width * height).map(|i| pixel(i % width, i / width)).collect();
     encoder.write_header().unwrap().write_image_data(&data).unwrap();
 }
+
+/// Width and height of a PNG file.
+pub(crate) fn png_size(path: &Path) -> (u32, u32) {
+    let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
+    let reader = png::Decoder::new(file).read_info().unwrap();
+    (reader.info().width, reader.info().height)
+}

@@ -1,6 +1,6 @@
 //! Networks that find objects: trained, measured, asked, and answered with pictures.
 
-use crate::common::{run, succeeds};
+use crate::common::{png_size, run, succeeds};
 use serde_json::Value;
 use std::path::Path;
 
@@ -11,13 +11,6 @@ fn picture(dir: &Path, name: &str) {
     let mut encoder = png::Encoder::new(file, 40, 60);
     encoder.set_color(png::ColorType::Rgb);
     encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
-}
-
-/// Width and height of a PNG file.
-fn size(path: &Path) -> (u32, u32) {
-    let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
-    let reader = png::Decoder::new(file).read_info().unwrap();
-    (reader.info().width, reader.info().height)
 }
 
 #[test]
@@ -62,11 +55,11 @@ fn objects_are_learned_measured_and_drawn() {
             );
             assert!(object["class"].is_string() && object["score"].is_number(), "{object}");
         }
-        assert_eq!(size(&dir.path().join(format!("run/boxes-{name}.png"))), (40, 60));
+        assert_eq!(png_size(&dir.path().join(format!("run/boxes-{name}.png"))), (40, 60));
     }
     let plain = succeeds(dir.path(), &["predict", "-w", out, "--out", "found.png", "a.png"]).stdout;
     assert!(plain.contains("saved: found.png, a.png with "), "{plain}");
-    assert_eq!(size(&dir.path().join("found.png")), (40, 60));
+    assert_eq!(png_size(&dir.path().join("found.png")), (40, 60));
     run(
         dir.path(),
         &["predict", "-w", out, "--out", "found.png", "a.png", "b.png"],

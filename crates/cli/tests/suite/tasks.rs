@@ -1,6 +1,11 @@
 //! Tests of every command on networks that make images: tasks of other batches, losses and answers than classes and text.
 
 use crate::common::{names, run, succeeds, write_png};
+use kiln_cpu::Cpu;
+use kiln_data::Sizes;
+use kiln_models::Model;
+use kiln_nn::Module;
+use kiln_nn::weights::{self, LoadOptions};
 use serde_json::Value;
 use std::path::Path;
 
@@ -369,16 +374,42 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
     let dcgan = [
         "train", "dcgan", "--data", "photos", "--epochs", "1", "--batch", "4", "--out",
     ];
-    for (out, more, side) in [
-        ("own", &[][..], 32),
-        ("small", &["--image-size", "28x28x1"], 28),
-        ("colours", &["--image-size", "64"], 64),
+    let cpu = Cpu::new();
+    for (out, more, image) in [
+        ("own", &[][..], [32, 32, 1]),
+        ("small", &["--image-size", "28x28x1"], [28, 28, 1]),
+        ("colours", &["--image-size", "64"], [64, 64, 3]),
     ] {
+        let side = image[0] as u32;
         succeeds(dir.path(), &[&dcgan[..], &[out], more].concat());
         succeeds(dir.path(), &["generate", out, "--count", "4", "--out", "drawn.png"]);
         assert_eq!(png(dir.path(), "drawn.png").0, 2 * (side + 2) + 2, "{out}");
         // What is held back is read at the size of the network.
-        succeeds(dir.path(), &["eval", "-w", out, "--data", "photos"]);
+        let measured = |words: &[&str]| {
+            let answer = succeeds(
+                dir.path(),
+                &[&["eval", "--data", "photos", "--json", "-w"], words].concat(),
+            )
+            .json();
+            answer[0]["frechet"].as_f64().unwrap()
+        };
+        let own = measured(&[out]);
+        // The shapes of PyTorch's weights alone tell the size as well.
+        let (weights, _) = weights::read(dir.path().join(out).join("best.safetensors"), &cpu).unwrap();
+        let mut net = Model::Dcgan
+            .build_for(
+                &cpu,
+                0,
+                Sizes {
+                    image: Some(image),
+                    ..Sizes::default()
+                },
+            )
+            .unwrap();
+        net.load_state_dict(&weights, LoadOptions::strict()).unwrap();
+        let torch = net.torch_state_dict().unwrap();
+        weights::write(dir.path().join("torch"), &torch, &weights::Metadata::new()).unwrap();
+        assert_eq!(measured(&["torch", "--model", "dcgan"]), own, "{out}");
     }
     let refused = |size: &str| run(dir.path(), &[&dcgan[..], &["x", "--image-size", size]].concat());
     refused("48").fails(2, &["48x48x3", "28, 32, 64 pixels"]);

@@ -94,6 +94,11 @@ fn pairs_are_learned_measured_and_written() {
         (&["predict", "-w", "run"], 2, &["<FILE> is missing", "standard input"]),
         (&["predict", "-w", "run", "no.txt"], 1, &["no.txt"]),
         (&["predict", "-w", "run", "a.txt", "--beam", "0"], 2, &["--beam"]),
+        (
+            &["predict", "-w", "run", "a.txt", "--out", "a.png"],
+            2,
+            &["--out", "nothing that is drawn"],
+        ),
         (&["generate", "run"], 2, &["transformer"]),
         (&["train", "transformer"], 2, &["pairs of texts", "FILE.tsv"]),
         (

@@ -71,6 +71,11 @@ impl Facts {
         self
     }
 
+    /// These facts and the shape `[H, W, C]` of images ([`Facts::IMAGE`]).
+    pub fn with_image(self, shape: &[usize]) -> Self {
+        self.with(Facts::IMAGE, Fact::Numbers(shape.iter().map(|&n| n as f64).collect()))
+    }
+
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -197,7 +202,7 @@ mod tests {
             (labelled.sizes().outputs, labelled.sizes().vocabulary),
             (Some(2), Some(7))
         );
-        let images = Facts::default().with(Facts::IMAGE, Fact::Numbers(vec![32.0, 32.0, 3.0]));
+        let images = Facts::default().with_image(&[32, 32, 3]);
         assert_eq!(images.sizes().image, Some([32, 32, 3]));
         assert_eq!(
             (Facts::default().sizes(), Facts::default().described()),
