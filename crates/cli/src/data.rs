@@ -6,8 +6,8 @@ use crate::output::{counted, thousands};
 use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{
-    BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes,
-    Subset, TokenizerChoice, Tokens, Transform,
+    BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, MadeUp, Opened, Request, Sample, Shared,
+    Sizes, Subset, TokenizerChoice, Tokens, Transform,
 };
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model, OutputKind};
@@ -96,10 +96,16 @@ fn load_known(
     let tokenizer = tokenizer.map(TokenizerChoice::File);
     let tokenizer = tokenizer.as_ref().or(args.tokenizer.as_ref());
     let (source, mut opened) = match args.synthetic {
-        Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
+        Some(count) => {
+            let image = Image::of(model, args, None, facts)?;
+            (
+                Source::MadeUp(model),
+                made_up(model, &image, count.get() as usize, seed)?,
+            )
+        }
         None => {
             let kind = kind(model, args)?;
-            let image = Image::of(model, args, kind, facts)?;
+            let image = Image::of(model, args, Some(kind), facts)?;
             let opened = (kind.card().open)(&request(model, args, kind, tokenizer, &image, facts)?)?;
             (Source::Files(kind, args), opened)
         }
@@ -140,7 +146,13 @@ pub(crate) fn load_test(
     weights: &Path,
 ) -> Result<(Shared, String)> {
     let (source, test) = match args.synthetic {
-        Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?.test),
+        Some(count) => {
+            let image = Image::of(model, args, None, Some(facts))?;
+            (
+                Source::MadeUp(model),
+                made_up(model, &image, count.get() as usize, seed)?.test,
+            )
+        }
         None => {
             let kind = kind(model, args)?;
             let known = (!facts.is_empty()).then_some(facts);
@@ -162,7 +174,7 @@ pub(crate) fn load_test(
                 }
                 learned => learned.as_ref(),
             };
-            let image = Image::of(model, args, kind, Some(facts))?;
+            let image = Image::of(model, args, Some(kind), Some(facts))?;
             let test = (kind.card().held_back)(&request(model, args, kind, tokenizer, &image, known)?)?;
             (Source::Files(kind, args), test)
         }
@@ -199,13 +211,12 @@ impl std::fmt::Display for Source<'_> {
 }
 
 /// Samples that are made up: so many to train on, and a fifth as many that are held back.
-fn made_up(model: Model, count: usize, seed: u64) -> Result<Opened> {
+fn made_up(model: Model, image: &Image, count: usize, seed: u64) -> Result<Opened> {
     let input = model.input();
-    Ok((input.kind.synthetic)(&input.made_up(
-        count,
-        model.outputs().max(1),
-        seed,
-    ))?)
+    Ok((input.kind.synthetic)(&MadeUp {
+        shape: &image.shape,
+        ..input.made_up(count, model.outputs().max(1), seed)
+    })?)
 }
 
 /// The dataset that the command line means: the one that it names, else the first that looks like the path, the model's own before
@@ -249,7 +260,7 @@ struct Image {
 
 impl Image {
     /// That of the command line, else that of the network that was trained on data of these facts, else the network's own or the data's.
-    fn of(model: Model, args: &DataArgs, kind: DataKind, trained: Option<&Facts>) -> Result<Self> {
+    fn of(model: Model, args: &DataArgs, kind: Option<DataKind>, trained: Option<&Facts>) -> Result<Self> {
         let input = model.input();
         let one = |shape: &[usize]| Image {
             shape: shape.to_vec(),
@@ -268,7 +279,7 @@ impl Image {
         if input.sides.is_empty() {
             return Err(Error::usage(format!("{asked}: {model} takes {input}, of no other size")).help("leave it out"));
         }
-        if kind.card().shape.is_some() {
+        if let Some(kind) = kind.filter(|kind| kind.card().shape.is_some()) {
             let title = kind.card().title;
             return Err(Error::usage(format!("{asked}: the images of {title} are of one size")).help("leave it out"));
         }

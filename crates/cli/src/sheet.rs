@@ -13,7 +13,7 @@ const SHEET: usize = 1120;
 /// Pixels of a line of text.
 const LINE: usize = LETTER + 4;
 /// The letters of a line that widen a cell; of longer lines as much is written as the cell has room for.
-const LETTERS: usize = 24;
+const LETTERS: usize = 32;
 /// Red, green and blue behind pictures and texts.
 const GROUND: [u8; 3] = [40; 3];
 

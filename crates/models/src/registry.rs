@@ -90,7 +90,7 @@ registry! {
     /// DCGAN: [`Dcgan`](crate::Dcgan) by [`DcganConfig::DIGITS`](crate::DcganConfig::DIGITS).
     Dcgan: "dcgan" in dcgan;
     /// StyleGAN2: [`StyleGan2`](crate::StyleGan2) by [`StyleGan2Config::SMALL`](crate::StyleGan2Config::SMALL).
-    StyleGan2: "stylegan2" in stylegan2;
+    StyleGan2: "stylegan2" in stylegan2 at SMALL;
     /// A perceptron for rows of a table: [`Perceptron`](crate::Perceptron).
     Mlp: "mlp" in mlp;
     /// ResNet-50 for images of 224×224: [`ResNet`](crate::ResNet) by [`ResNetConfig::RESNET50`](crate::ResNetConfig::RESNET50).
@@ -163,6 +163,8 @@ registry! {
     R3d18: "r3d-18" in video_resnet at R3D_18;
     /// R(2+1)D-18 for clips of 16×112×112: [`VideoResNetConfig::R2PLUS1D_18`](crate::VideoResNetConfig::R2PLUS1D_18).
     R2Plus1d18: "r2plus1d-18" in video_resnet at R2PLUS1D_18;
+    /// StyleGAN2 for images of 256×256: [`StyleGan2Config::paper`](crate::StyleGan2Config::paper).
+    StyleGan2Large: "stylegan2-256" in stylegan2 at PAPER_256;
 }
 
 impl Model {

@@ -12,10 +12,12 @@ pub use discriminator::{DiscriminatorBlock, DiscriminatorEpilogue, StyleDiscrimi
 pub use generator::{StyleGenerator, StyleMapping, Synthesis, SynthesisBlock, SynthesisLayer, ToRgb};
 pub use layers::{EqualConv, EqualLinear};
 
+use crate::classes::Row;
 use crate::images::{self, ImagesOn};
-use crate::task::{Phase, Step, Task, Views};
+use crate::task::{MakeLoader, Phase, Step, Task, Views};
 use crate::{
-    Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, PhaseRecipe, Recipe, Shown, squares,
+    Augment, Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, PhaseRecipe, Recipe, Shown,
+    squares,
 };
 use kiln_core::{Backend, Error, Result};
 use kiln_data::DataKind;
@@ -23,13 +25,9 @@ use kiln_nn::layers::Noise;
 use kiln_nn::{Init, Layer, Module, Pad, State, Tensor, grad, trace};
 use kiln_train::Output;
 
-/// Elements of a latent vector.
-const LATENT: usize = StyleGan2Config::SMALL.latent;
 /// The penalties are computed in each so many-th step.
 const LAZY_R1: u64 = 16;
 const LAZY_PATH: u64 = 4;
-/// The factor of the penalty of the discriminator's slopes.
-const GAMMA: f64 = 0.1;
 /// The factor of the penalty of path lengths, and how fast their average follows.
 const PATH_WEIGHT: f64 = 2.0;
 const PATH_RATE: f64 = 0.01;
@@ -50,10 +48,65 @@ const fn lazy_adam(every: u64, beta2: f64) -> OptimizerOptions {
     }
 }
 
-/// The network's row of the table of models.
-pub(crate) const CARD: Card = Card {
-    description: "a small StyleGAN2, which draws 28x28 digits, or images of 32 to 256 pixels",
-    input: Input::images_of(&StyleGan2Config::SMALL.image, &[28, 32, 64, 128, 256]),
+/// A size of the network, and the loader for its latent vectors.
+pub(crate) struct Size {
+    config: StyleGan2Config,
+    loader: MakeLoader<images::Images>,
+}
+
+/// A size with latent vectors of `LATENT` numbers.
+const fn size<const LATENT: usize>(config: StyleGan2Config) -> Size {
+    Size {
+        config: StyleGan2Config {
+            latent: LATENT,
+            ..config
+        },
+        loader: images::loader::<LATENT>,
+    }
+}
+
+/// For 28×28 digits, in minutes on a processor.
+pub(crate) const SMALL: Row<Size> = Row {
+    card: Card {
+        description: "a small StyleGAN2, which draws 28x28 digits, or images of 32 to 256 pixels",
+        input: Input::images_of(&StyleGan2Config::SMALL.image, &[28, 32, 64, 128, 256]),
+        parameters: 1_719_308,
+        recipe: Recipe {
+            data: DataKind::Mnist,
+            epochs: 30,
+            batch: 32,
+            ema: Some(0.998),
+            ..RECIPE
+        },
+        ..CARD
+    },
+    config: size::<{ StyleGan2Config::SMALL.latent }>(StyleGan2Config::SMALL),
+};
+
+/// `paper256` of `stylegan2-ada-pytorch`: half as many channels as for 1024 pixels, and an average that remembers half of 20,000 images.
+pub(crate) const PAPER_256: Row<Size> = Row {
+    card: Card {
+        description: "StyleGAN2 as published, for a folder of images of 256x256, or of 64 to 512 pixels",
+        input: Input::images_of(&PAPER.image, &[64, 128, 256, 512]),
+        parameters: 48_768_547,
+        recipe: Recipe {
+            data: DataKind::ImageFolder,
+            augment: &[Augment::Flip],
+            epochs: 100,
+            batch: 64,
+            ema: Some(0.997_784),
+            ..RECIPE
+        },
+        ..CARD
+    },
+    config: size::<{ PAPER.latent }>(PAPER),
+};
+const PAPER: StyleGan2Config = StyleGan2Config::paper(256);
+
+/// What the rows share.
+const CARD: Card = Card {
+    description: "",
+    input: Input::images(&StyleGan2Config::SMALL.image),
     output: OutputKind::Images,
     values: &[
         Shown::new("generator/loss", Form::Number),
@@ -64,53 +117,54 @@ pub(crate) const CARD: Card = Card {
         Shown::new("frechet", Form::Number),
     ],
     monitor: ("frechet", false),
-    parameters: 1_719_308,
-    recipe: Recipe {
-        data: DataKind::Mnist,
-        epochs: 30,
-        batch: 32,
-        phases: &[
-            PhaseRecipe {
-                optimizer: Some(lazy_adam(LAZY_PATH, 0.991_991_967_8)),
-                ..PhaseRecipe::named("generator")
-            },
-            PhaseRecipe {
-                every: LAZY_PATH,
-                shares: Some("generator"),
-                ..PhaseRecipe::named("path")
-            },
-            PhaseRecipe {
-                optimizer: Some(lazy_adam(LAZY_R1, 0.990_585_457_3)),
-                ..PhaseRecipe::named("discriminator")
-            },
-            PhaseRecipe {
-                every: LAZY_R1,
-                shares: Some("discriminator"),
-                ..PhaseRecipe::named("r1")
-            },
-        ],
-        ema: Some(0.998),
-        ..Recipe::CLASSES
-    },
+    parameters: 0,
+    recipe: RECIPE,
+};
+const RECIPE: Recipe = Recipe {
+    phases: &[
+        PhaseRecipe {
+            optimizer: Some(lazy_adam(LAZY_PATH, 0.991_991_967_8)),
+            ..PhaseRecipe::named("generator")
+        },
+        PhaseRecipe {
+            every: LAZY_PATH,
+            shares: Some("generator"),
+            ..PhaseRecipe::named("path")
+        },
+        PhaseRecipe {
+            optimizer: Some(lazy_adam(LAZY_R1, 0.990_585_457_3)),
+            ..PhaseRecipe::named("discriminator")
+        },
+        PhaseRecipe {
+            every: LAZY_R1,
+            shares: Some("discriminator"),
+            ..PhaseRecipe::named("r1")
+        },
+    ],
+    ..Recipe::CLASSES
 };
 
-/// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<Task<B, StyleGan2<B>, images::Images>> {
+/// The network of a row with its task.
+pub(crate) fn task<B: Backend>(
+    row: &Row<Size>,
+    init: Init<B>,
+    sizes: NetSizes,
+) -> Result<Task<B, StyleGan2<B>, images::Images>> {
     let config = StyleGan2Config {
         image: sizes.image,
-        ..StyleGan2Config::SMALL
+        ..row.config.config
     };
-    Ok(of(StyleGan2::new(init, config)?))
+    Ok(of(StyleGan2::new(init, config)?, &row.config))
 }
 
-/// The task of a network with latent vectors of [`LATENT`].
-pub(crate) fn of<B: Backend>(net: StyleGan2<B>) -> Task<B, StyleGan2<B>, images::Images> {
+/// The task of a network of this size but for its images.
+pub(crate) fn of<B: Backend>(net: StyleGan2<B>, size: &Size) -> Task<B, StyleGan2<B>, images::Images> {
     let generator = |name: &str| name.starts_with("generator.");
     let discriminator = |name: &str| name.starts_with("discriminator.");
     Task {
         net,
         prepare: None,
-        loader: images::loader::<LATENT>,
+        loader: size.loader,
         phases: vec![
             phase("generator", StyleGan2::generator_loss, generator),
             phase("path", StyleGan2::path_loss, generator),
@@ -121,7 +175,7 @@ pub(crate) fn of<B: Backend>(net: StyleGan2<B>) -> Task<B, StyleGan2<B>, images:
         forward: |gan, batch| trace::within(gan, &batch.images, || gan.discriminator.forward(&gan.fakes(batch)?)),
         metrics: squares::metrics,
         views: Views {
-            decode: Some((LATENT, |gan, latent| gan.generate(latent, TRUNCATION))),
+            decode: Some((size.config.latent, |gan, latent| gan.generate(latent, TRUNCATION))),
             ..Views::default()
         },
     }
@@ -276,7 +330,7 @@ impl<B: Backend> StyleGan2<B> {
             let logits = self.discriminator.forward(&real)?;
             let slopes = slopes(&logits.sum(&[], false)?, &real)?;
             let penalty = slopes.square()?.sum(&[1, 2, 3], false)?.mean(&[], false)?;
-            let loss = penalty.mul_scalar(0.5 * GAMMA * LAZY_R1 as f64)?;
+            let loss = penalty.mul_scalar(0.5 * self.config.r1_gamma * LAZY_R1 as f64)?;
             // Every parameter has a gradient then, if only of 0.
             let loss = loss.add(&logits.mean(&[], false)?.mul_scalar(0.0)?)?;
             Ok(Output::new(loss).part("penalty", &penalty))

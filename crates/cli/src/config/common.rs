@@ -31,9 +31,9 @@ pub(crate) struct DataArgs {
     #[arg(long, value_name = "FILE|bpe:N|wordpiece:N|characters")]
     pub(crate) tokenizer: Option<TokenizerChoice>,
 
-    /// Size of the images of files, which are scaled to it: the side of squares in colour, or 64x64x1 in grey; of networks that are built for
+    /// Size of images, to which those of files are scaled: the side of squares in colour, or 64x64x1 in grey; of networks that are built for
     /// several [default: that of the first image if there is such a network, else the network's own]
-    #[arg(long, value_name = "SIDE", conflicts_with = "synthetic")]
+    #[arg(long, value_name = "SIDE")]
     pub(crate) image_size: Option<ImageSize>,
 
     /// Made-up samples instead of a dataset: N to train on (default 2000) and N/5 to evaluate on

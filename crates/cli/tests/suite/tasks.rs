@@ -383,6 +383,7 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
         let side = image[0] as u32;
         succeeds(dir.path(), &[&dcgan[..], &[out], more].concat());
         succeeds(dir.path(), &["generate", out, "--count", "4", "--out", "drawn.png"]);
+        succeeds(dir.path(), &["eval", "-w", out, "--synthetic", "8"]);
         assert_eq!(png(dir.path(), "drawn.png").0, 2 * (side + 2) + 2, "{out}");
         // What is held back is read at the size of the network.
         let measured = |words: &[&str]| {
@@ -418,4 +419,23 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
     run(dir.path(), &digits).fails(2, &["32x32x3", "of one size"]);
     let fixed = ["train", "vgg11", "--data", "photos", "--image-size", "64"];
     run(dir.path(), &fixed).fails(2, &["vgg11 takes images 32x32x3", "leave it out"]);
+    let made_up = ["train", "vgg11", "--synthetic", "4", "--image-size", "64"];
+    run(dir.path(), &made_up).fails(2, &["vgg11 takes images 32x32x3", "leave it out"]);
+    let made_up = [
+        "train",
+        "dcgan",
+        "--synthetic",
+        "8",
+        "--epochs",
+        "1",
+        "--batch",
+        "4",
+        "--image-size",
+        "32",
+        "--out",
+        "made",
+    ];
+    succeeds(dir.path(), &made_up);
+    succeeds(dir.path(), &["generate", "made", "--count", "4", "--out", "drawn.png"]);
+    assert_eq!(png(dir.path(), "drawn.png").0, 2 * (32 + 2) + 2);
 }

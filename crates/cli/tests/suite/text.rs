@@ -217,7 +217,8 @@ fn models_are_listed_with_their_recipes() {
             "r2plus1d-small",
             "conv-lstm",
             "r3d-18",
-            "r2plus1d-18"
+            "r2plus1d-18",
+            "stylegan2-256"
         ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));

@@ -224,7 +224,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         (
             &["train", "resnet"],
             &[
-                "[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, wgan-gp-conv, dcgan, stylegan2, mlp, resnet50, gpt2, bert-base, bert-mini, bert-classifier, bert-tagger, bert-reader, deepspeech2, transformer, resnet18-224, resnet34, resnet101, resnet152, vgg11-224, vgg13, vgg16, vgg19, vgg11-bn, vgg13-bn, vgg16-bn, vgg19-bn, wide-resnet-28-10, mobilenet-v2, mobilenet-v2-32, yolo-n, yolo-s, yolo-n-640, yolo-s-640, faster-rcnn-small, faster-rcnn, r3d-small, r2plus1d-small, conv-lstm, r3d-18, r2plus1d-18]",
+                "[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, wgan-gp-conv, dcgan, stylegan2, mlp, resnet50, gpt2, bert-base, bert-mini, bert-classifier, bert-tagger, bert-reader, deepspeech2, transformer, resnet18-224, resnet34, resnet101, resnet152, vgg11-224, vgg13, vgg16, vgg19, vgg11-bn, vgg13-bn, vgg16-bn, vgg19-bn, wide-resnet-28-10, mobilenet-v2, mobilenet-v2-32, yolo-n, yolo-s, yolo-n-640, yolo-s-640, faster-rcnn-small, faster-rcnn, r3d-small, r2plus1d-small, conv-lstm, r3d-18, r2plus1d-18, stylegan2-256]",
             ],
         ),
         (&["train"], &["<MODEL>"]),

@@ -3,7 +3,7 @@
 use kiln_core::{Error, Result};
 
 /// Sizes of a [`StyleGan2`](crate::StyleGan2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StyleGan2Config {
     /// The shape of the images, `[H, W, C]`: squares of 5 to 1024 pixels a side. Where the side is no power of 2, the network has black
     /// pixels around them.
@@ -18,6 +18,8 @@ pub struct StyleGan2Config {
     pub channel_base: usize,
     /// and at most so many (`channel_max`).
     pub channel_max: usize,
+    /// The factor of the penalty of the discriminator's slopes at real images (`r1_gamma`).
+    pub r1_gamma: f64,
 }
 
 impl StyleGan2Config {
@@ -29,6 +31,7 @@ impl StyleGan2Config {
         mapping_layers: 8,
         channel_base: 1024,
         channel_max: 128,
+        r1_gamma: 0.1,
     };
 
     /// The configuration `paper256` of `stylegan2-ada-pytorch`, for images of this side in colour.
@@ -40,6 +43,7 @@ impl StyleGan2Config {
             mapping_layers: 8,
             channel_base: 16384,
             channel_max: 512,
+            r1_gamma: 1.0,
         }
     }
 

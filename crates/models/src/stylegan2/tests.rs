@@ -1,6 +1,7 @@
 //! Tests of StyleGAN2 at a small size.
 
-use super::of;
+use crate::images::Images;
+use crate::task::Task;
 use crate::{Batches, Model, Net, Steps, StyleGan2, StyleGan2Config, Update};
 use kiln_core::DType;
 use kiln_cpu::Cpu;
@@ -18,8 +19,21 @@ const TINY: StyleGan2Config = StyleGan2Config {
     ..StyleGan2Config::SMALL
 };
 
+fn small(gan: StyleGan2<Cpu>) -> Task<Cpu, StyleGan2<Cpu>, Images> {
+    super::of(gan, &super::SMALL.config)
+}
+
 fn tiny() -> StyleGan2<Cpu> {
     StyleGan2::new(Init::new(&Cpu::new(), 3), TINY).unwrap()
+}
+
+/// Those of the `paper256` of `stylegan2-ada-pytorch`.
+#[test]
+fn the_network_as_published_has_as_many_parameters() {
+    let gan = StyleGan2::new(Init::new(&Cpu::new(), 0), super::PAPER).unwrap();
+    let parts = (gan.generator.num_parameters(), gan.discriminator.num_parameters());
+    assert_eq!(parts, (24_767_458, 24_001_089));
+    assert_eq!(Model::StyleGan2Large.card().parameters, parts.0 + parts.1);
 }
 
 #[test]
@@ -87,7 +101,7 @@ fn batches() -> Batches {
 #[test]
 fn losses_are_finite_and_the_discriminator_learns() {
     let cpu = Cpu::new();
-    let mut net = Net::new(of(tiny()));
+    let mut net = Net::new(small(tiny()));
     let phases = Model::StyleGan2.recipe().phases();
     let updates: Vec<Update<Cpu>> = Update::of_each(&phases);
     let mut updates: Vec<Update<Cpu>> = updates
@@ -144,7 +158,7 @@ fn halves_change_losses_little() {
             ..TINY
         };
         let gan = StyleGan2::new(Init::new(&cpu, 3), config).unwrap();
-        let mut steps = Steps::of(Net::new(of(gan)), &super::CARD, &cpu, 8).unwrap();
+        let mut steps = Steps::of(Net::new(small(gan)), &super::SMALL.card, &cpu, 8).unwrap();
         let mut updates = Update::of_each(&Model::StyleGan2.recipe().phases());
         let train = || Ok(steps.train(&mut updates, &|_, part| part()));
         let losses = autocast(dtype, train).unwrap();
@@ -175,7 +189,7 @@ fn images_are_drawn_and_walked_between() {
             .unwrap()
     };
     assert!(spread(of(0.5)) < spread(of(1.0)) && spread(of(0.0)) < 1e-10);
-    let mut net = Net::new(super::of(gan));
+    let mut net = Net::new(small(gan));
     net.eval();
     let walk = net.walk_between(&cpu, 2, 3, 5).unwrap().unwrap();
     assert_eq!(walk.shape().dims(), [6, 7, 7, 1]);
