@@ -300,4 +300,4 @@ class StyleGan2(nn.Module):
 
 
 if __name__ == "__main__":
-    fit(StyleGan2, parser(__doc__, epochs=30, batch=32).parse_args(), ema=EMA)
+    fit(StyleGan2, parser(__doc__, epochs=10, batch=32).parse_args(), ema=EMA)

@@ -1,6 +1,6 @@
 //! The datasets that models are trained and evaluated on, by the table of datasets.
 
-use crate::config::{DataArgs, ImageSize, Settings};
+use crate::config::{DataArgs, ImageSize, Settings, Small};
 use crate::error::{Error, Result};
 use crate::output::{counted, thousands};
 use crate::weights;
@@ -96,13 +96,7 @@ fn load_known(
     let tokenizer = tokenizer.map(TokenizerChoice::File);
     let tokenizer = tokenizer.as_ref().or(args.tokenizer.as_ref());
     let (source, mut opened) = match args.synthetic {
-        Some(count) => {
-            let image = Image::of(model, args, None, facts)?;
-            (
-                Source::MadeUp(model),
-                made_up(model, &image, count.get() as usize, seed)?,
-            )
-        }
+        Some(count) => (Source::MadeUp(model), made_up(model, args, count, seed, facts)?),
         None => {
             let kind = kind(model, args)?;
             let image = Image::of(model, args, Some(kind), facts)?;
@@ -146,13 +140,10 @@ pub(crate) fn load_test(
     weights: &Path,
 ) -> Result<(Shared, String)> {
     let (source, test) = match args.synthetic {
-        Some(count) => {
-            let image = Image::of(model, args, None, Some(facts))?;
-            (
-                Source::MadeUp(model),
-                made_up(model, &image, count.get() as usize, seed)?.test,
-            )
-        }
+        Some(count) => (
+            Source::MadeUp(model),
+            made_up(model, args, count, seed, Some(facts))?.test,
+        ),
         None => {
             let kind = kind(model, args)?;
             let known = (!facts.is_empty()).then_some(facts);
@@ -210,12 +201,14 @@ impl std::fmt::Display for Source<'_> {
     }
 }
 
-/// Samples that are made up: so many to train on, and a fifth as many that are held back.
-fn made_up(model: Model, image: &Image, count: usize, seed: u64) -> Result<Opened> {
+/// Samples that are made up: so many to train on, and a fifth as many that are held back. `trained` are the facts of the data that the
+/// network was trained on.
+fn made_up(model: Model, args: &DataArgs, count: Small, seed: u64, trained: Option<&Facts>) -> Result<Opened> {
+    let image = Image::of(model, args, None, trained)?;
     let input = model.input();
     Ok((input.kind.synthetic)(&MadeUp {
         shape: &image.shape,
-        ..input.made_up(count, model.outputs().max(1), seed)
+        ..input.made_up(count.get() as usize, model.outputs().max(1), seed)
     })?)
 }
 

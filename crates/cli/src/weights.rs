@@ -102,8 +102,8 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
     })
 }
 
-/// The network built for other images than its own, whose weights a file has that nothing tells the size of, and the facts with that size;
-/// `None` if they fit none.
+/// The model built for images of another size than its own, with the weights of a file that has no `config.json` beside it to tell the size,
+/// and the facts with this size; `None` if they fit no size.
 fn of_another_size<B: Backend>(
     file: &mut WeightsFile<File>,
     model: Model,

@@ -65,31 +65,54 @@ const fn size<const LATENT: usize>(config: StyleGan2Config) -> Size {
     }
 }
 
+/// What is shown of an epoch.
+const VALUES: &[Shown] = &[
+    Shown::new("generator/loss", Form::Number),
+    Shown::new("path/loss", Form::Number),
+    Shown::new("discriminator/loss", Form::Number),
+    Shown::new("r1/loss", Form::Number),
+    Shown::labelled("loss", "discriminator", Form::Number),
+    Shown::new("frechet", Form::Number),
+];
+
+/// The card of a row.
+const fn card(description: &'static str, input: Input, parameters: usize, recipe: Recipe) -> Card {
+    Card {
+        description,
+        input,
+        output: OutputKind::Images,
+        values: VALUES,
+        monitor: ("frechet", false),
+        parameters,
+        recipe,
+    }
+}
+
 /// For 28×28 digits, in minutes on a processor.
 pub(crate) const SMALL: Row<Size> = Row {
-    card: Card {
-        description: "a small StyleGAN2, which draws 28x28 digits, or images of 32 to 256 pixels",
-        input: Input::images_of(&StyleGan2Config::SMALL.image, &[28, 32, 64, 128, 256]),
-        parameters: 1_719_308,
-        recipe: Recipe {
+    card: card(
+        "a small StyleGAN2, which draws 28x28 digits, or images of 32 to 256 pixels",
+        Input::images_of(&StyleGan2Config::SMALL.image, &[28, 32, 64, 128, 256]),
+        1_719_308,
+        Recipe {
             data: DataKind::Mnist,
-            epochs: 30,
+            epochs: 10,
             batch: 32,
             ema: Some(0.998),
             ..RECIPE
         },
-        ..CARD
-    },
+    ),
     config: size::<{ StyleGan2Config::SMALL.latent }>(StyleGan2Config::SMALL),
 };
 
-/// `paper256` of `stylegan2-ada-pytorch`: half as many channels as for 1024 pixels, and an average that remembers half of 20,000 images.
+/// `paper256` of `stylegan2-ada-pytorch`: half as many channels as for 1024 pixels, and an average of weights
+/// whose half-life is 20,000 images.
 pub(crate) const PAPER_256: Row<Size> = Row {
-    card: Card {
-        description: "StyleGAN2 as published, for a folder of images of 256x256, or of 64 to 512 pixels",
-        input: Input::images_of(&PAPER.image, &[64, 128, 256, 512]),
-        parameters: 48_768_547,
-        recipe: Recipe {
+    card: card(
+        "StyleGAN2 as published, for a folder of images of 256x256, or of 64 to 512 pixels",
+        Input::images_of(&PAPER.image, &[64, 128, 256, 512]),
+        48_768_547,
+        Recipe {
             data: DataKind::ImageFolder,
             augment: &[Augment::Flip],
             epochs: 100,
@@ -97,29 +120,12 @@ pub(crate) const PAPER_256: Row<Size> = Row {
             ema: Some(0.997_784),
             ..RECIPE
         },
-        ..CARD
-    },
+    ),
     config: size::<{ PAPER.latent }>(PAPER),
 };
 const PAPER: StyleGan2Config = StyleGan2Config::paper(256);
 
-/// What the rows share.
-const CARD: Card = Card {
-    description: "",
-    input: Input::images(&StyleGan2Config::SMALL.image),
-    output: OutputKind::Images,
-    values: &[
-        Shown::new("generator/loss", Form::Number),
-        Shown::new("path/loss", Form::Number),
-        Shown::new("discriminator/loss", Form::Number),
-        Shown::new("r1/loss", Form::Number),
-        Shown::labelled("loss", "discriminator", Form::Number),
-        Shown::new("frechet", Form::Number),
-    ],
-    monitor: ("frechet", false),
-    parameters: 0,
-    recipe: RECIPE,
-};
+/// What the recipes share.
 const RECIPE: Recipe = Recipe {
     phases: &[
         PhaseRecipe {
