@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kiln_core::Backend;
-use kiln_data::Sample;
+use kiln_data::{Decoded, Sample};
 use kiln_nn::Tensor;
 
 /// Pixels between the images of a grid.
@@ -70,7 +70,12 @@ impl Picture {
             pictures.len().div_ceil(columns.max(1)),
         );
         let (height, width) = (rows * (first.height + GAP) + GAP, columns * (first.width + GAP) + GAP);
-        let mut pixels = vec![SHADE; height * width * first.channels];
+        let mut grid = Picture {
+            height,
+            width,
+            channels: first.channels,
+            pixels: vec![SHADE; height * width * first.channels],
+        };
         for (i, picture) in pictures.iter().enumerate() {
             if (picture.height, picture.width, picture.channels) != (first.height, first.width, first.channels) {
                 return Err(no_image("it has another shape than the first".to_string()));
@@ -79,18 +84,18 @@ impl Picture {
                 GAP + i / columns * (first.height + GAP),
                 GAP + i % columns * (first.width + GAP),
             );
-            let row = picture.width * picture.channels;
-            for (y, line) in picture.pixels.chunks(row.max(1)).enumerate() {
-                let at = ((top + y) * width + left) * first.channels;
-                pixels[at..at + row].copy_from_slice(line);
-            }
+            grid.paste(picture, (left, top));
         }
-        Ok(Picture {
-            height,
-            width,
-            channels: first.channels,
-            pixels,
-        })
+        Ok(grid)
+    }
+
+    /// Copies a picture of as many channels to a place inside this one.
+    pub(crate) fn paste(&mut self, picture: &Picture, (left, top): (usize, usize)) {
+        let row = picture.width * picture.channels;
+        for (y, line) in picture.pixels.chunks(row.max(1)).enumerate() {
+            let at = ((top + y) * self.width + left) * self.channels;
+            self.pixels[at..at + row].copy_from_slice(line);
+        }
     }
 
     /// Pictures of images `[N, H, W, C]`, each beside its counterpart in `made`, so many in a row.
@@ -122,6 +127,17 @@ impl Picture {
     /// The picture as a URL that holds its PNG file.
     pub(crate) fn url(&self) -> Result<String> {
         Ok(format!("data:image/png;base64,{}", STANDARD.encode(self.png()?)))
+    }
+}
+
+impl From<Decoded> for Picture {
+    fn from(image: Decoded) -> Self {
+        Picture {
+            height: image.height,
+            width: image.width,
+            channels: image.channels,
+            pixels: image.pixels,
+        }
     }
 }
 

@@ -17,13 +17,19 @@ const LETTERS: usize = 32;
 /// Red, green and blue behind pictures and texts.
 const GROUND: [u8; 3] = [40; 3];
 
-/// An image or a clip, and classes by their numbers, names and probabilities.
+/// An image or a clip as large as it is drawn, and classes by their numbers, names and probabilities.
 pub(crate) struct Told {
-    pub(crate) picture: Picture,
-    pub(crate) classes: Vec<(usize, String, f64)>,
+    picture: Picture,
+    classes: Vec<(usize, String, f64)>,
 }
 
 impl Told {
+    pub(crate) fn new(picture: Picture, classes: Vec<(usize, String, f64)>) -> Result<Self> {
+        let picture = fitted(picture)?;
+        Ok(Told { picture, classes })
+    }
+
+    /// The number, the line of text and the probability of each class.
     fn lines(&self) -> impl Iterator<Item = (usize, String, f64)> {
         let line =
             |(class, name, share): &(usize, String, f64)| (*class, format!("{name} {}", percent(*share)), *share);
@@ -33,40 +39,36 @@ impl Told {
 
 /// The sheet: under each picture a line for each class, behind which a bar in the colour of the class shows its probability.
 pub(crate) fn sheet(all: &[Told]) -> Result<Picture> {
-    let fitted: Vec<Picture> = all.iter().map(|told| fitted(&told.picture)).collect::<Result<_>>()?;
     let letters = all
         .iter()
         .flat_map(|told| told.lines().map(|(_, line, _)| line.chars().count()));
-    let widest = fitted.iter().map(|picture| picture.width).max().unwrap_or(0);
+    let widest = all.iter().map(|told| told.picture.width).max().unwrap_or(0);
     let width = widest.max((letters.max().unwrap_or(0).min(LETTERS) + 1) * LETTER);
-    let top = fitted.iter().map(|picture| picture.height).max().unwrap_or(0);
+    let top = all.iter().map(|told| told.picture.height).max().unwrap_or(0);
     let lines = all.iter().map(|told| told.classes.len()).max().unwrap_or(0);
-    let cells: Vec<Picture> = all
-        .iter()
-        .zip(&fitted)
-        .map(|(told, picture)| {
-            let mut cell = Picture {
-                height: top + lines * LINE,
-                width,
-                channels: 3,
-                pixels: Vec::new(),
-            };
-            cell.pixels = GROUND.repeat(cell.height * width);
-            paste(&mut cell, picture, ((width - picture.width) / 2, top - picture.height));
-            for (number, (class, line, share)) in told.lines().enumerate() {
-                let y = top + number * LINE;
-                let bar = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
-                fill(&mut cell, [0, y + 1, bar, y + LINE - 1], colour(class));
-                text(&mut cell, &line, (LETTER / 2, y + 2), 1);
-            }
-            cell
-        })
-        .collect();
-    Picture::grid(&cells, SHEET / width.max(1))
+    let height = top + lines * LINE;
+    let cell = |told: &Told| {
+        let mut cell = Picture {
+            height,
+            width,
+            channels: 3,
+            pixels: GROUND.repeat(height * width),
+        };
+        let (left, above) = ((width - told.picture.width) / 2, top - told.picture.height);
+        cell.paste(&told.picture, (left, above));
+        for (number, (class, line, share)) in told.lines().enumerate() {
+            let y = top + number * LINE;
+            let bar = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
+            fill(&mut cell, [0, y + 1, bar, y + LINE - 1], colour(class));
+            text(&mut cell, &line, (LETTER / 2, y + 2), 1);
+        }
+        cell
+    };
+    Picture::grid(&all.iter().map(cell).collect::<Vec<_>>(), SHEET / width.max(1))
 }
 
 /// A picture as large as it fits into a cell, in three channels: small ones with every pixel as a square, large ones shrunk.
-fn fitted(picture: &Picture) -> Result<Picture> {
+fn fitted(picture: Picture) -> Result<Picture> {
     let times = (HEIGHT / picture.height.max(1)).min(WIDTH / picture.width.max(1));
     if times > 0 {
         let mut large = Picture {
@@ -79,57 +81,41 @@ fn fitted(picture: &Picture) -> Result<Picture> {
             for x in 0..large.width {
                 let at = (y / times * picture.width + x / times) * picture.channels;
                 let pixel = &picture.pixels[at..at + picture.channels];
-                large
-                    .pixels
-                    .extend((0..3).map(|channel| pixel[channel.min(picture.channels - 1)]));
+                let channels = (0..3).map(|channel| pixel[channel.min(picture.channels - 1)]);
+                large.pixels.extend(channels);
             }
         }
         return Ok(large);
     }
     let share = (HEIGHT as f64 / picture.height as f64).min(WIDTH as f64 / picture.width as f64);
     let side = |pixels: usize| ((pixels as f64 * share) as usize).max(1);
+    let (height, width) = (side(picture.height), side(picture.width));
     let image = Decoded {
         height: picture.height,
         width: picture.width,
         channels: picture.channels,
-        pixels: picture.pixels.clone(),
+        pixels: picture.pixels,
     };
-    let small = resize_bilinear(&image, side(picture.height), side(picture.width))?;
-    fitted(&Picture {
-        height: small.height,
-        width: small.width,
-        channels: small.channels,
-        pixels: small.pixels,
-    })
-}
-
-/// Copies a picture into a larger one of as many channels.
-fn paste(into: &mut Picture, picture: &Picture, (left, top): (usize, usize)) {
-    let row = picture.width * picture.channels;
-    for (y, line) in picture.pixels.chunks(row.max(1)).enumerate() {
-        let at = ((top + y) * into.width + left) * into.channels;
-        into.pixels[at..at + row].copy_from_slice(line);
-    }
+    fitted(resize_bilinear(&image, height, width)?.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(height: usize, width: usize, channels: usize, shares: &[f64]) -> Told {
-        let classes = shares
-            .iter()
-            .enumerate()
-            .map(|(class, &share)| (class, format!("class {class}"), share));
-        Told {
-            picture: Picture {
-                height,
-                width,
-                channels,
-                pixels: vec![200; height * width * channels],
-            },
-            classes: classes.collect(),
+    fn grey(height: usize, width: usize, channels: usize) -> Picture {
+        Picture {
+            height,
+            width,
+            channels,
+            pixels: vec![200; height * width * channels],
         }
+    }
+
+    /// An image of 32×32 with classes of these probabilities.
+    fn told(channels: usize, shares: &[f64]) -> Told {
+        let named = |(class, &share): (usize, &f64)| (class, format!("class {class}"), share);
+        Told::new(grey(32, 32, channels), shares.iter().enumerate().map(named).collect()).unwrap()
     }
 
     #[test]
@@ -144,7 +130,7 @@ mod tests {
             (1, 1, (128, 128)),
         ] {
             for channels in [1, 3] {
-                let fitted = fitted(&told(height, width, channels, &[]).picture).unwrap();
+                let fitted = fitted(grey(height, width, channels)).unwrap();
                 assert_eq!(
                     (fitted.height, fitted.width, fitted.channels),
                     (expected.0, expected.1, 3),
@@ -157,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_bar_of_a_class_is_as_long_as_it_is_probable() {
-        let sheet = sheet(&[told(32, 32, 3, &[0.75, 0.25]), told(32, 32, 1, &[1.0])]).unwrap();
+        let sheet = sheet(&[told(3, &[0.75, 0.25]), told(1, &[1.0])]).unwrap();
         let bars = |class: usize| sheet.pixels.chunks(3).filter(|pixel| *pixel == colour(class)).count();
         let white = sheet.pixels.chunks(3).filter(|pixel| *pixel == [255; 3]).count();
         let whole = 128 * (LINE - 2);
@@ -176,7 +162,7 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_and_sheets_have_rows() {
-        let mut all: Vec<Told> = (0..20).map(|_| told(32, 32, 3, &[0.5])).collect();
+        let mut all: Vec<Told> = (0..20).map(|_| told(3, &[0.5])).collect();
         all[3].classes[0].1 = "a name that is much longer than a cell is wide".to_string();
         let sheet = sheet(&all).unwrap();
         assert!(sheet.width <= SHEET + 32, "{}", sheet.width);

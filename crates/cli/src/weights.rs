@@ -110,7 +110,7 @@ fn of_another_size<B: Backend>(
     facts: &Facts,
     backend: &B,
 ) -> Result<Option<(Net<B>, Facts)>> {
-    for shape in model.input().others() {
+    for shape in model.input().other_shapes() {
         let facts = facts.clone().with_image(&shape);
         let mut net = model.build_for(backend, 0, facts.sizes())?;
         match fill(file, &mut net, backend) {

@@ -12,7 +12,8 @@ pub struct Input {
     /// `[H, W, C]` of images, `[T, H, W, C]` of clips, `[T]` of windows of text and of pairs of texts, `[T, F]` of speech; of rows the numbers of a row that the network is built for where no data says
     /// otherwise.
     pub shape: &'static [usize],
-    /// The sides of square images that it can be built for, with one or three channels, where the data has others than `shape`.
+    /// The sides of square images that it can be built for, with one or three channels, where the data has others than `shape`; the smallest
+    /// first.
     pub sides: &'static [usize],
 }
 
@@ -45,7 +46,7 @@ impl Input {
     }
 
     /// The shapes of images other than `shape` that a network with this input can be built for, the largest first.
-    pub fn others(self) -> impl Iterator<Item = [usize; 3]> {
+    pub fn other_shapes(self) -> impl Iterator<Item = [usize; 3]> {
         let squares = self
             .sides
             .iter()

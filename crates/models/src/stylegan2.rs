@@ -65,7 +65,7 @@ const fn size<const LATENT: usize>(config: StyleGan2Config) -> Size {
     }
 }
 
-/// What is shown of an epoch.
+/// The values of an epoch that are shown.
 const VALUES: &[Shown] = &[
     Shown::new("generator/loss", Form::Number),
     Shown::new("path/loss", Form::Number),
@@ -125,7 +125,7 @@ pub(crate) const PAPER_256: Row<Size> = Row {
 };
 const PAPER: StyleGan2Config = StyleGan2Config::paper(256);
 
-/// What the recipes share.
+/// The recipe of both rows but for data, epochs, batch and average.
 const RECIPE: Recipe = Recipe {
     phases: &[
         PhaseRecipe {

@@ -64,13 +64,7 @@ fn objects<B: Backend>(backend: &B, asked: &Asked<'_, B>, path: &Path) -> Result
 
 /// The image of a file with boxes.
 fn picture(path: &Path, boxes: &[Labelled]) -> Result<Picture> {
-    let image = decode_image(path, 3, &ImageLimits::default())?;
-    let mut picture = Picture {
-        height: image.height,
-        width: image.width,
-        channels: image.channels,
-        pixels: image.pixels,
-    };
+    let mut picture = Picture::from(decode_image(path, 3, &ImageLimits::default())?);
     drawing::draw(&mut picture, boxes);
     Ok(picture)
 }

@@ -205,7 +205,7 @@ fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
                 classes.truncate(usize::from(args.top));
                 let classes: Vec<_> = classes.into_iter().map(|((n, name), share)| (n, name, share)).collect();
                 show(path, model, &classes, args.json);
-                all.extend(picture.map(|picture| Told { picture, classes }));
+                all.extend(picture.map(|picture| Told::new(picture, classes)).transpose()?);
             }
             Err(error) => exit = passed_over(&error),
         }
