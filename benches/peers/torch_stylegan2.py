@@ -13,7 +13,7 @@ from torch import nn
 from torch_gan import fit, parser
 
 LATENT, STYLE, BASE, MOST = 128, 128, 1024, 128
-GAMMA, LAZY_R1, LAZY_PATH = 0.1, 16, 4
+GAMMA, LAZY_R1, LAZY_PATH = 10.0, 16, 4
 LR, EMA = 2.5e-3, 0.998
 
 
@@ -300,4 +300,4 @@ class StyleGan2(nn.Module):
 
 
 if __name__ == "__main__":
-    fit(StyleGan2, parser(__doc__, epochs=10, batch=32).parse_args(), ema=EMA)
+    fit(StyleGan2, parser(__doc__, epochs=10, batch=16).parse_args(), ema=EMA)

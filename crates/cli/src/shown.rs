@@ -14,11 +14,13 @@ pub(crate) fn text(shown: &Shown, value: f64) -> String {
     }
 }
 
-/// The measured values of a card with their labels in one line: `loss 0.1234  accuracy 97.60 %`.
+/// The measured values of a card with their labels in one line: `loss 0.1234  accuracy 97.60 %`. A phase without an update in the epoch, whose
+/// loss is NaN, is left out.
 pub(crate) fn line(card: &Card, values: &Values) -> String {
     let each = card.values.iter().filter_map(|shown| {
         let value = shown.of(values)?;
-        Some(format!("{} {}", shown.label, text(shown, value)))
+        let idle = value.is_nan() && shown.name.ends_with("/loss");
+        (!idle).then(|| format!("{} {}", shown.label, text(shown, value)))
     });
     each.collect::<Vec<_>>().join("  ")
 }
@@ -61,6 +63,13 @@ mod tests {
         let card = Model::GptMini.card();
         assert_eq!(line(card, &values), "loss 1.5000 nats/character  perplexity 4.482");
         assert_eq!(with_computed(card, &values)["perplexity"], 1.5f64.exp());
+        let of_phases = [("generator/loss", 0.5), ("path/loss", f64::NAN), ("loss", f64::NAN)];
+        let of_phases = of_phases.map(|(name, value)| (name.to_string(), value));
+        let card = Model::StyleGan2.card();
+        assert_eq!(
+            line(card, &Values::from(of_phases)),
+            "generator/loss 0.5000  discriminator NaN"
+        );
         assert_eq!(with_computed(Model::Lenet.card(), &values), values);
     }
 }

@@ -97,7 +97,7 @@ pub(crate) const SMALL: Row<Size> = Row {
         Recipe {
             data: DataKind::Mnist,
             epochs: 10,
-            batch: 32,
+            batch: 16,
             ema: Some(0.998),
             ..RECIPE
         },

@@ -135,13 +135,18 @@ Examples:
   kiln generate runs/gpt-mini-0 --dtype bf16         with weights of half the size
   kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
   kiln generate runs/vae-0 --walks --count 32        runs/vae-0/walks.png, four rows from one digit to another
+  kiln generate torch.safetensors --model dcgan      samples.png, new images by weights of PyTorch's
 
 The tokens that a model knows are those of the text it was trained on: its characters, which config.json in the run's folder lists, or
 the tokens of tokenizer.json there.")]
 pub(crate) struct GenerateArgs {
-    /// Folder of a run for its best weights, or a weights file beside its config.json
+    /// Folder of a run for its best weights, or a weights file (safetensors; of another program in PyTorch's layout)
     #[arg(value_name = "RUN_FOLDER")]
     pub(crate) run: PathBuf,
+
+    /// Model the weights belong to [default: read from config.json beside them, else from the file itself]
+    #[arg(long, value_parser = model(), value_name = "MODEL")]
+    pub(crate) model: Option<Model>,
 
     /// Text to continue [default: a line break]
     #[arg(long, value_name = "TEXT")]
@@ -218,7 +223,7 @@ impl GenerateArgs {
     pub(crate) fn weights(&self) -> WeightsArgs {
         WeightsArgs {
             weights: self.run.clone(),
-            model: None,
+            model: self.model,
         }
     }
 }

@@ -411,6 +411,10 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
         let torch = net.torch_state_dict().unwrap();
         weights::write(dir.path().join("torch"), &torch, &weights::Metadata::new()).unwrap();
         assert_eq!(measured(&["torch", "--model", "dcgan"]), own, "{out}");
+        let draw = ["generate", "torch", "--model", "dcgan", "--count", "4"];
+        succeeds(dir.path(), &[&draw[..], &["--out", "torch.png"]].concat());
+        let drawn = |file: &str| std::fs::read(dir.path().join(file)).unwrap();
+        assert!(drawn("torch.png") == drawn("drawn.png"), "{out}");
     }
     let refused = |size: &str| run(dir.path(), &[&dcgan[..], &["x", "--image-size", size]].concat());
     refused("48").fails(2, &["48x48x3", "28, 32, 64 pixels"]);

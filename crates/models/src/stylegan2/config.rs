@@ -31,7 +31,8 @@ impl StyleGan2Config {
         mapping_layers: 8,
         channel_base: 1024,
         channel_max: 128,
-        r1_gamma: 0.1,
+        // With 0.1 and 1 the discriminator is so far ahead that all images stay alike.
+        r1_gamma: 10.0,
     };
 
     /// The configuration `paper256` of `stylegan2-ada-pytorch`, for images of this side in colour.

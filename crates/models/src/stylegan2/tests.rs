@@ -16,6 +16,7 @@ const TINY: StyleGan2Config = StyleGan2Config {
     mapping_layers: 2,
     channel_base: 64,
     channel_max: 10,
+    r1_gamma: 0.1,
     ..StyleGan2Config::SMALL
 };
 
