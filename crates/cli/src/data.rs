@@ -354,11 +354,18 @@ fn check(model: Model, data: &Shared, facts: &Facts, source: &Source<'_>) -> Res
         return Ok(());
     }
     let outputs = facts.sizes().outputs.unwrap_or(model.outputs());
-    match data.classes().filter(|&classes| classes > outputs) {
-        Some(classes) if matches!(model.card().output, OutputKind::Classes(_)) => Err(Error::failure(format!(
+    if !matches!(model.card().output, OutputKind::Classes(_)) {
+        return Ok(());
+    }
+    match data.classes() {
+        None => Err(Error::failure(format!(
+            "{source}: they have no classes, and {model} tells classes apart"
+        ))
+        .help("put the images of each class into a folder of its own")),
+        Some(classes) if classes > outputs => Err(Error::failure(format!(
             "{source}: there are {classes} classes, and the network tells {outputs} apart"
         ))),
-        _ => Ok(()),
+        Some(_) => Ok(()),
     }
 }
 

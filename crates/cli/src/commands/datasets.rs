@@ -5,7 +5,7 @@ use crate::data;
 use crate::error::Result;
 use crate::output::{self, line};
 use kiln_data::DataKind;
-use kiln_models::Model;
+use kiln_models::{Model, OutputKind};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: DatasetsArgs) -> Result<u8> {
@@ -30,7 +30,10 @@ pub(crate) fn run(args: DatasetsArgs) -> Result<u8> {
 fn models(kind: DataKind) -> Vec<&'static str> {
     let card = kind.card();
     let takes = |model: &Model| {
-        model.input().kind == card.samples && card.shape.is_none_or(|shape| shape == model.input().shape)
+        let asks_classes = matches!(model.card().output, OutputKind::Classes(_));
+        model.input().kind == card.samples
+            && card.shape.is_none_or(|shape| shape == model.input().shape)
+            && (card.has_classes || !asks_classes)
     };
     Model::ALL.into_iter().filter(takes).map(Model::name).collect()
 }

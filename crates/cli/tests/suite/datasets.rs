@@ -286,6 +286,7 @@ fn datasets_and_help_list_the_table() {
             "cifar100",
             "sprite-sheet",
             "image-folder",
+            "flat-folder",
             "csv",
             "texts",
             "conll",
@@ -310,7 +311,9 @@ fn datasets_and_help_list_the_table() {
             "{name}"
         );
     }
-    assert_eq!(listed["datasets"][5]["models"], serde_json::json!(["mlp"]));
+    assert_eq!(listed["datasets"][6]["models"], serde_json::json!(["mlp"]));
+    let drawn = ["vae", "wgan-gp", "wgan-gp-conv", "dcgan", "stylegan2", "stylegan2-256"];
+    assert_eq!(listed["datasets"][5]["models"], serde_json::json!(drawn));
     let of = |dataset: usize| listed["datasets"][dataset]["models"].as_array().unwrap();
     let small = ["lenet", "resnet18", "vgg11", "wide-resnet-28-10", "mobilenet-v2-32"];
     assert_eq!((of(1), of(2)), (&small.map(Value::from).to_vec(), of(1)));

@@ -366,7 +366,7 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
     for part in ["train", "test"] {
         let folder = dir.path().join("photos").join(part).join("all");
         std::fs::create_dir_all(&folder).unwrap();
-        for i in 0..8 {
+        for i in 0..12 {
             let path = folder.join(format!("{i}.png"));
             write_png(&path, 32, 32, |x, y| (x * y + 20 * i) as u8);
         }
@@ -416,6 +416,18 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
         let drawn = |file: &str| std::fs::read(dir.path().join(file)).unwrap();
         assert!(drawn("torch.png") == drawn("drawn.png"), "{out}");
     }
+    // The images may lie in one folder, but not for a network that tells classes apart.
+    let flat = dir.path().join("photos/train/all");
+    let flat = flat.to_str().unwrap();
+    let of_flat = ["train", "dcgan", "--data", flat, "--max-steps", "1", "--batch", "4"];
+    let told = succeeds(dir.path(), &[&of_flat[..], &["--out", "flat"]].concat()).stdout;
+    assert!(
+        told.contains("the images in") && told.contains("10 images to train, 2 held back"),
+        "{told}"
+    );
+    succeeds(dir.path(), &["eval", "-w", "flat", "--data", flat]);
+    let classifier = ["train", "vgg11", "--data", flat, "--max-steps", "1"];
+    run(dir.path(), &classifier).fails(1, &["no classes", "a folder of its own"]);
     let refused = |size: &str| run(dir.path(), &[&dcgan[..], &["x", "--image-size", size]].concat());
     refused("48").fails(2, &["48x48x3", "28, 32, 64 pixels"]);
     refused("64x32x3").fails(2, &["--image-size", "64x64x1"]);

@@ -18,6 +18,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &IMAGES,
     shape: Some(&[32, 32, 3]),
     classes: Cifar::Ten.class_names(),
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: |path| Cifar::Ten.is_in(path),

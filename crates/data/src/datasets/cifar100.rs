@@ -19,6 +19,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &IMAGES,
     shape: Some(&[32, 32, 3]),
     classes: Cifar::Hundred.class_names(),
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: |path| Cifar::Hundred.is_in(path),

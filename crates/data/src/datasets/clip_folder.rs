@@ -17,6 +17,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &CLIPS,
     shape: None,
     classes: &[],
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: folder::has_folders,

@@ -23,6 +23,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &QUESTIONS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY],
     recognises: Path::is_file,

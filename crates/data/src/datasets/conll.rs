@@ -62,6 +62,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &TAGGED,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY, Facts::CLASSES],
     recognises: |path| {

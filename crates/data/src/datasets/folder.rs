@@ -20,24 +20,19 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &IMAGES,
     shape: None,
     classes: &[],
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: has_folders,
-    open: |request| {
-        let shape = shape_of(request)?;
-        opened(request, |path| images_of(path, shape, request))
-    },
-    held_back: |request| {
-        let shape = shape_of(request)?;
-        held_back(request, |path| images_of(path, shape, request))
-    },
+    open: |request| open_images(request, |path, options| ImageFolder::open(path, options)),
+    held_back: |request| images_held_back(request, |path, options| ImageFolder::open(path, options)),
     file: Some(images::scaled),
 };
 
-/// True if there is a folder in this one.
+/// True if there is a folder in this one that is not hidden.
 pub(super) fn has_folders(path: &Path) -> bool {
-    let entries = path.read_dir().into_iter().flatten().flatten();
-    path.is_dir() && entries.into_iter().any(|entry| entry.path().is_dir())
+    let mut entries = path.read_dir().into_iter().flatten().flatten();
+    entries.any(|entry| entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.'))
 }
 
 /// The folder, which has to be named.
@@ -53,8 +48,23 @@ fn test_folder(root: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.is_dir() && train.is_dir())
 }
 
+/// A function that lists the images of a folder.
+type Open = fn(&Path, ImageFolderOptions) -> Result<ImageFolder>;
+
+/// Images that a function lists.
+pub(super) fn open_images(request: &Request<'_>, open: Open) -> Result<Opened> {
+    let shape = shape_of(request, open)?;
+    opened(request, |path| open(path, options(shape, request)))
+}
+
+/// The part of them that is held back.
+pub(super) fn images_held_back(request: &Request<'_>, open: Open) -> Result<Shared> {
+    let shape = shape_of(request, open)?;
+    held_back(request, |path| open(path, options(shape, request)))
+}
+
 /// The shape to which the images of both parts are scaled.
-fn shape_of(request: &Request<'_>) -> Result<[usize; 3]> {
+fn shape_of(request: &Request<'_>, open: Open) -> Result<[usize; 3]> {
     images::wanted(request, || {
         let root = root(request)?;
         let train = match test_folder(root) {
@@ -66,35 +76,33 @@ fn shape_of(request: &Request<'_>) -> Result<[usize; 3]> {
             bad: request.bad,
             ..Default::default()
         };
-        match ImageFolder::open(train, options)?.path(0) {
+        match open(&train, options)?.path(0) {
             Some(first) => image_shape(first, &ImageLimits::default()),
             None => images::dimensions(request.shape),
         }
     })
 }
 
-fn images_of(path: &Path, [h, w, c]: [usize; 3], request: &Request<'_>) -> Result<ImageFolder> {
-    let options = ImageFolderOptions {
+fn options([h, w, c]: [usize; 3], request: &Request<'_>) -> ImageFolderOptions {
+    ImageFolderOptions {
         resize: (!request.own_size).then_some((h, w)),
         channels: c,
         bad: request.bad,
         ..Default::default()
-    };
-    ImageFolder::open(path, options)
+    }
 }
 
-/// The dataset of a folder whose sub-folders are classes, or have such folders.
+/// The dataset of a folder whose sub-folders are classes, or have such folders, or that has none.
 pub(super) fn opened<D: Dataset<Sample = Sample> + 'static>(
     request: &Request<'_>,
     open: impl Fn(&Path) -> Result<D>,
 ) -> Result<Opened> {
     let (train, test) = both(request, open)?;
-    let classes = Fact::Names(train.class_names().to_vec());
-    Ok(Opened {
-        train,
-        test,
-        facts: Facts::default().with(Facts::CLASSES, classes),
-    })
+    let facts = match train.classes() {
+        Some(_) => Facts::default().with(Facts::CLASSES, Fact::Names(train.class_names().to_vec())),
+        None => Facts::default(),
+    };
+    Ok(Opened { train, test, facts })
 }
 
 /// The part of it that is held back.
@@ -108,9 +116,11 @@ pub(super) fn held_back<D: Dataset<Sample = Sample> + 'static>(
     }
 }
 
-/// The samples, if they have the classes of `facts`.
+/// The samples, if they have the classes of `facts` or none.
 fn known<D: Dataset<Sample = Sample>>(samples: D, path: &Path, facts: Option<&Facts>) -> Result<D> {
-    images::check_classes(samples.class_names(), path, facts)?;
+    if samples.classes().is_some() {
+        images::check_classes(samples.class_names(), path, facts)?;
+    }
     Ok(samples)
 }
 

@@ -18,6 +18,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &IMAGES,
     shape: Some(&[28, 28, 1]),
     classes: &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: |path| {

@@ -11,6 +11,7 @@ mod coco;
 mod conll;
 mod encoded;
 mod facts;
+mod flat_folder;
 mod folder;
 mod images;
 mod kinds;
@@ -89,6 +90,8 @@ datasets! {
     SpriteSheet: "sprite-sheet" in sprites;
     /// Image files in a folder for each class.
     ImageFolder: "image-folder" in folder;
+    /// Image files without classes in one folder.
+    FlatFolder: "flat-folder" in flat_folder;
     /// Rows of a table in a CSV file, to predict a number from.
     Csv: "csv" in table;
     /// Texts with classes, in a table.

@@ -41,6 +41,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &CLIPS,
     shape: None,
     classes: CLASSES,
+    has_classes: true,
     has_target: false,
     facts: &[],
     recognises: sprites::is_sheet,

@@ -55,6 +55,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &PAIRS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY],
     recognises: |path| {

@@ -30,6 +30,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &OBJECTS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[],
     recognises: sprites::is_sheet,

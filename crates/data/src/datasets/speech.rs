@@ -53,6 +53,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &UTTERANCES,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::ALPHABET],
     recognises: |path| {

@@ -26,6 +26,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &IMAGES,
     shape: None,
     classes: &[],
+    has_classes: true,
     has_target: false,
     facts: &[Facts::CLASSES],
     recognises: is_sheet,

@@ -21,6 +21,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &QUESTIONS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY],
     recognises: |path| match path.is_dir() {

@@ -45,6 +45,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &ROWS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: true,
     facts: &[Facts::FEATURES, Facts::TARGETS],
     recognises: |path| {

@@ -50,6 +50,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &WINDOWS,
     shape: None,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY],
     recognises: Path::is_file,

@@ -44,6 +44,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     samples: &TEXTS,
     shape: None,
     classes: &[],
+    has_classes: true,
     has_target: false,
     facts: &[Facts::VOCABULARY, Facts::CLASSES],
     recognises: |path| path.extension().is_some_and(|extension| extension == "tsv"),

@@ -18,6 +18,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     shape: None,
     samples: &WINDOWS,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[Facts::VOCABULARY],
     recognises: is_token_folder,

@@ -18,6 +18,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     shape: None,
     samples: &OBJECTS,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[],
     recognises: |path| root_of(path).is_some(),

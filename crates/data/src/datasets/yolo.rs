@@ -19,6 +19,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     shape: None,
     samples: &OBJECTS,
     classes: &[],
+    has_classes: false,
     has_target: false,
     facts: &[],
     recognises: |path| listing(path).is_some(),

@@ -1,4 +1,4 @@
-//! A folder of images with one sub-folder per class.
+//! Folders of images: one sub-folder per class, or images alone.
 
 use super::image::{ImageLimits, decode_image};
 use super::resize::resize_bilinear;
@@ -36,7 +36,8 @@ impl Default for ImageFolderOptions {
 }
 
 /// Images in one sub-folder per class, as in torchvision's `ImageFolder`. The classes are the sub-folders in sorted
-/// order; the samples are the `.png`, `.jpg` and `.jpeg` files directly in them in sorted order, decoded when read.
+/// order; the samples are the `.png`, `.jpg` and `.jpeg` files directly in them in sorted order, decoded when read. A folder that is opened
+/// [`without_classes`](ImageFolder::without_classes) has the images in itself.
 #[derive(Debug, Clone)]
 pub struct ImageFolder {
     root: PathBuf,
@@ -54,7 +55,37 @@ impl ImageFolder {
     /// [`DataError::InvalidArgument`] for a size of 0 or channels other than 1 and 3, [`DataError::Tensor`] for a size that
     /// overflows; under [`BadRecords::Skip`] also [`DataError::OutOfMemory`].
     pub fn open(root: impl AsRef<Path>, options: ImageFolderOptions) -> Result<Self> {
-        let root = root.as_ref();
+        let mut folder = ImageFolder::empty(root.as_ref(), options)?;
+        for (name, path) in list(&folder.root)? {
+            if !path.is_dir() || name.starts_with('.') {
+                continue;
+            }
+            let label = i32::try_from(folder.classes.len())
+                .map_err(|_| DataError::invalid("image folder", "classes", folder.classes.len(), "fewer than 2³¹"))?;
+            folder.add(path, label, "at least one .png, .jpg or .jpeg file of this class")?;
+            folder.classes.push(name);
+        }
+        if folder.classes.is_empty() {
+            return Err(DataError::Empty {
+                path: folder.root,
+                expected: "one sub-folder per class",
+            });
+        }
+        folder.checked()
+    }
+
+    /// Lists the images directly in the folder, which are of no classes and have the label 0, such as those that a network is to draw alike.
+    ///
+    /// # Errors
+    /// As [`open`](ImageFolder::open); [`DataError::Empty`] for a folder without images.
+    pub fn without_classes(root: impl AsRef<Path>, options: ImageFolderOptions) -> Result<Self> {
+        let mut folder = ImageFolder::empty(root.as_ref(), options)?;
+        folder.add(folder.root.clone(), 0, "at least one .png, .jpg or .jpeg file")?;
+        folder.checked()
+    }
+
+    /// A folder whose files are not listed yet, if the options are valid.
+    fn empty(root: &Path, options: ImageFolderOptions) -> Result<Self> {
         if options.channels != 1 && options.channels != 3 {
             return Err(DataError::invalid(
                 "image folder",
@@ -74,42 +105,34 @@ impl ImageFolder {
             }
             Shape::new(&[h, w, options.channels])?;
         }
-        let mut folder = ImageFolder {
+        Ok(ImageFolder {
             root: root.to_path_buf(),
             options,
             classes: Vec::new(),
             files: Vec::new(),
             skipped: Arc::default(),
-        };
-        for (name, path) in list(root)? {
-            if !path.is_dir() || name.starts_with('.') {
-                continue;
-            }
-            let label = i32::try_from(folder.classes.len())
-                .map_err(|_| DataError::invalid("image folder", "classes", folder.classes.len(), "fewer than 2³¹"))?;
-            let before = folder.files.len();
-            let images = list(&path)?
-                .into_iter()
-                .filter(|(name, path)| is_image(name) && !path.is_dir());
-            folder.files.extend(images.map(|(_, path)| (path, label)));
-            if folder.files.len() == before {
-                return Err(DataError::Empty {
-                    path,
-                    expected: "at least one .png, .jpg or .jpeg file of this class",
-                });
-            }
-            folder.classes.push(name);
+        })
+    }
+
+    /// Adds the images directly in a folder, of which there has to be one.
+    fn add(&mut self, folder: PathBuf, label: i32, expected: &'static str) -> Result<()> {
+        let before = self.files.len();
+        let images = list(&folder)?
+            .into_iter()
+            .filter(|(name, path)| is_image(name) && !path.is_dir());
+        self.files.extend(images.map(|(_, path)| (path, label)));
+        match self.files.len() == before {
+            true => Err(DataError::Empty { path: folder, expected }),
+            false => Ok(()),
         }
-        if folder.classes.is_empty() {
-            return Err(DataError::Empty {
-                path: root.to_path_buf(),
-                expected: "one sub-folder per class",
-            });
+    }
+
+    /// The folder without bad images, if they are to be left out.
+    fn checked(mut self) -> Result<Self> {
+        if self.options.bad == BadRecords::Skip {
+            self.drop_bad()?;
         }
-        if folder.options.bad == BadRecords::Skip {
-            folder.drop_bad()?;
-        }
-        Ok(folder)
+        Ok(self)
     }
 
     /// The path of the image file of sample `index`; `None` past the end.
@@ -184,7 +207,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 }
 
 /// True for the name of a PNG or JPEG file.
-pub(super) fn is_image(name: &str) -> bool {
+pub(crate) fn is_image(name: &str) -> bool {
     let extension = Path::new(name)
         .extension()
         .map(|e| e.to_string_lossy().to_ascii_lowercase());
@@ -210,7 +233,7 @@ impl Dataset for ImageFolder {
         Shape::new(&[h, w, self.options.channels]).ok()
     }
     fn classes(&self) -> Option<usize> {
-        Some(self.classes.len())
+        (!self.classes.is_empty()).then_some(self.classes.len())
     }
     fn class_names(&self) -> &[String] {
         &self.classes

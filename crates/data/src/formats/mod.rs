@@ -37,6 +37,7 @@ pub(crate) use coco::read as read_coco;
 pub use frames::{Clip, ClipOptions};
 pub(crate) use image::image_shape;
 pub use image::{Decoded, ImageLimits, decode_image};
+pub(crate) use image_folder::is_image;
 pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use letterbox::Letterbox;
 pub use object::Object;

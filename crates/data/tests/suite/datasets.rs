@@ -3,7 +3,7 @@
 use crate::common::Folder;
 use kiln_data::{
     BadRecords, CLIPS, Compose, DataKind, Dataset, Draw, Facts, FileOptions, IMAGES, LogMel, MadeUp, ROWS, Request,
-    SampleKind, SpecAugment, Speed, Transform, UTTERANCES, WINDOWS, csv,
+    SampleKind, Shared, SpecAugment, Speed, Transform, UTTERANCES, WINDOWS, csv,
 };
 use std::path::Path;
 
@@ -39,7 +39,11 @@ fn names_and_rows_fit_each_other() {
             ..request(Path::new(""), shape)
         };
         // Without a path there is what ships, or an error.
-        assert_eq!((card.open)(&request).is_ok(), card.ships.is_some(), "{kind}");
+        let opened = (card.open)(&request);
+        assert_eq!(opened.is_ok(), card.ships.is_some(), "{kind}");
+        if let (Ok(opened), true) = (opened, [&IMAGES, &CLIPS].contains(&card.samples)) {
+            assert_eq!(opened.train.classes().is_some(), card.has_classes, "{kind}");
+        }
     }
     assert!("MNIST".parse::<DataKind>().unwrap_err().contains("mnist, cifar10"));
 }
@@ -251,6 +255,40 @@ fn folders_of_images_are_split_by_their_names_or_by_a_tenth() {
         let error = (card.held_back)(&unknown).err().unwrap().to_string();
         assert!(error.contains("bird"), "{error}");
     }
+}
+
+#[test]
+fn images_in_one_folder_have_no_classes() {
+    let dir = Folder::new();
+    let faces = dir.path().join("faces");
+    for i in 0..20u8 {
+        image(&faces.join(format!("{i:02}.png")), 10 * i);
+    }
+    std::fs::create_dir(faces.join(".thumbnails")).unwrap();
+    std::fs::write(faces.join("notes.txt"), b"no image").unwrap();
+    let fits = |kind: DataKind| (kind.card().recognises)(&faces);
+    assert!(fits(DataKind::FlatFolder) && !fits(DataKind::ImageFolder));
+    let card = DataKind::FlatFolder.card();
+    let opened = (card.open)(&request(&faces, &[8, 8, 1])).unwrap();
+    assert_eq!((opened.train.len(), opened.test.len()), (18, 2));
+    assert_eq!((opened.train.classes(), opened.facts.is_empty()), (None, true));
+    let shade = |samples: &Shared, i| samples.get(i).unwrap().input[0] as u8;
+    let shades = |samples: &Shared| -> Vec<u8> { (0..samples.len()).map(|i| shade(samples, i)).collect() };
+    let mut all = [shades(&opened.train), shades(&opened.test)].concat();
+    all.sort();
+    assert_eq!(all, (0..20).map(|i| 10 * i).collect::<Vec<u8>>());
+    // Whatever classes there were in training, these images have none that could be others.
+    let trained = Facts::default().with(Facts::CLASSES, kiln_data::Fact::Names(vec!["cat".into()]));
+    let known = Request {
+        facts: Some(&trained),
+        ..request(&faces, &[8, 8, 1])
+    };
+    assert_eq!(shades(&(card.held_back)(&known).unwrap()), shades(&opened.test));
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(!(card.recognises)(&empty));
+    let error = (card.open)(&request(&empty, &[8, 8, 1])).err().unwrap().to_string();
+    assert!(error.contains("empty") && error.contains(".png"), "{error}");
 }
 
 #[test]
