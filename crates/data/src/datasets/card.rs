@@ -69,7 +69,7 @@ pub struct DatasetCard {
     pub shape: Option<&'static [usize]>,
     /// The names of its classes, where they are known without its files.
     pub classes: &'static [&'static str],
-    /// True if its samples are of classes, without which there is nothing to tell apart.
+    /// True if every sample has a class, so that networks can learn to tell classes apart.
     pub has_classes: bool,
     /// True if the column to predict has to be named.
     pub has_target: bool,
