@@ -8,8 +8,8 @@ rate. The last tenth of the characters is held back and measured in windows, as 
 
 Prints one JSON object: the loss on what is held back in nats per token, and bits per character.
 
-    python benches/peers/torch_gpt.py moby-dick.txt.gz --steps 120 --batch 4 --lr 1e-3
-    python benches/peers/torch_gpt.py moby-dick.txt.gz --tokenizer runs/gpt-mini-0/tokenizer.json
+    python benches/peers/torch_gpt.py moby-dick.txt.gz --bf16
+    python benches/peers/torch_gpt.py moby-dick.txt.gz --tokenizer runs/gpt-mini-0/tokenizer.json --steps 120
 """
 
 import argparse
@@ -69,9 +69,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--tokenizer", help="a tokenizer.json; characters without")
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--steps", type=int, help="two epochs without")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action="store_true", help="mixed precision with bfloat16")
@@ -96,6 +96,7 @@ def main():
         vocabulary = len(number)
     characters_per_token = (len(text) - cut) / len(test)
     train, test = windows(train), windows(test)
+    args.steps = args.steps or 2 * math.ceil(len(train) / args.batch)
     model = Gpt(vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
     up = max(args.steps // 20, 1)

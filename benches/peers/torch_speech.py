@@ -234,7 +234,7 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="the device of PyTorch, such as cuda")

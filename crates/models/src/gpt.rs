@@ -20,11 +20,11 @@ pub(crate) const CARD: Card = Card {
         data: DataKind::Text,
         normalise: None,
         augment: &[],
-        epochs: 10,
-        batch: 16,
+        epochs: 2,
+        batch: 4,
         valid_batch: 1,
         optimizer: OptimizerOptions {
-            lr: 3e-4,
+            lr: 1e-3,
             ..OptimizerOptions::of(OptimizerKind::AdamW)
         },
         schedule: ScheduleKind::WarmupCosine,

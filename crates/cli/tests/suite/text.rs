@@ -26,7 +26,7 @@ fn a_text_is_learned_and_goes_on() {
     let trained = succeeds(dir.path(), &[&args[..], &["--out", "run"]].concat()).stdout;
     for part in [
         "gpt-mini: ",
-        "adamw 0.0003",
+        "adamw 0.001",
         "the text fox.txt: 29 different characters, 8 windows to train, 1 held back",
         "nats/character  perplexity ",
         "windows/s",
