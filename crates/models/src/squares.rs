@@ -1,6 +1,6 @@
 //! Features of images that need no network: the means of squares of pixels, by which made images are compared with real ones.
 
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Error, Result};
 use kiln_data::{Dataset, Sample};
 use kiln_nn::layers::AvgPool2d;
 use kiln_nn::{Layer, Tensor};
@@ -23,6 +23,10 @@ pub(crate) fn of_images<B: Backend>(images: &Tensor<B>) -> Result<Tensor<B>> {
 pub(crate) fn metrics<B: Backend>(
     held_back: &dyn Dataset<Sample = Sample>,
 ) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
+    if held_back.len() < 2 {
+        let expected = "at least 2, as the distance is between distributions: add images";
+        return Err(Error::invalid("frechet", "images held back", held_back.len(), expected).into());
+    }
     let mut statistics: Option<FeatureStatistics> = None;
     let mut sample = Sample::default();
     for index in 0..held_back.len() {
@@ -60,6 +64,7 @@ mod tests {
     use super::*;
     use kiln_core::Shape;
     use kiln_cpu::Cpu;
+    use kiln_data::Synthetic;
 
     #[test]
     fn a_sample_and_an_image_have_the_same_features() {
@@ -74,5 +79,13 @@ mod tests {
             assert_eq!(a.len(), b.len(), "{shape:?}");
             assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5), "{shape:?}");
         }
+    }
+
+    #[test]
+    fn one_image_held_back_is_too_few() {
+        let images = |count| Synthetic::images(count, &[28, 28, 1], 10, 0).unwrap();
+        let error = metrics::<Cpu>(&images(1)).err().unwrap().to_string();
+        assert!(error.contains("images held back = 1, expected at least 2"), "{error}");
+        assert!(metrics::<Cpu>(&images(2)).is_ok());
     }
 }

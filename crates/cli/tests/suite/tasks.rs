@@ -422,10 +422,22 @@ fn networks_that_draw_are_built_for_the_size_of_the_images() {
     let of_flat = ["train", "dcgan", "--data", flat, "--max-steps", "1", "--batch", "4"];
     let told = succeeds(dir.path(), &[&of_flat[..], &["--out", "flat"]].concat()).stdout;
     assert!(
-        told.contains("the images in") && told.contains("10 images to train, 2 held back"),
+        told.contains("the images in") && told.contains("32x32x1, 10 images to train, 2 held back"),
         "{told}"
     );
     succeeds(dir.path(), &["eval", "-w", "flat", "--data", flat]);
+    // Of photos it draws the largest square that they cover; one that is held back has no distribution.
+    std::fs::create_dir(dir.path().join("tall")).unwrap();
+    for i in 0..12 {
+        write_png(&dir.path().join(format!("tall/{i}.png")), 40, 52, |x, y| {
+            (x * y + i) as u8
+        });
+    }
+    let of_tall = ["train", "dcgan", "--data", "tall", "--max-steps", "1", "--batch", "4"];
+    let told = succeeds(dir.path(), &[&of_tall[..], &["--out", "of-tall"]].concat()).stdout;
+    assert!(told.contains("32x32x1, 10 images to train, 2 held back"), "{told}");
+    (2..12).for_each(|i| std::fs::remove_file(dir.path().join(format!("tall/{i}.png"))).unwrap());
+    run(dir.path(), &of_tall).fails(1, &["images held back = 1, expected at least 2", "add images"]);
     let classifier = ["train", "vgg11", "--data", flat, "--max-steps", "1"];
     run(dir.path(), &classifier).fails(1, &["no classes", "a folder of its own"]);
     let refused = |size: &str| run(dir.path(), &[&dcgan[..], &["x", "--image-size", size]].concat());

@@ -13,8 +13,8 @@ pub struct Request<'a> {
     pub path: Option<&'a Path>,
     /// The shape of the network's input: `[H, W, C]` of images, `[T, H, W, C]` of clips, `[T]` of windows of text, `[T, F]` of speech. Rows have as many numbers as the file.
     pub shape: &'a [usize],
-    /// The sides of squares, with one or three channels, that the network can be built for too: images of files are scaled to the size of the
-    /// first one, if it is such a square, and not to `shape`.
+    /// The sides of squares, with one or three channels, that the network can be built for too: images of files are scaled to the largest of
+    /// them that the first one covers, and not to `shape`.
     pub sides: &'a [usize],
     /// True if images of files of several sizes keep theirs, and the network's transform crops and scales them; otherwise they are scaled to its
     /// input.

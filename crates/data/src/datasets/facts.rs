@@ -151,7 +151,7 @@ impl Facts {
         }
     }
 
-    /// The sizes in words: `65 different characters`, `8 features`; empty if there are none.
+    /// The sizes in words: `65 different characters`, `8 features`, `64x64x3`; empty if there are none.
     pub fn described(&self) -> String {
         let counted = |count: usize, one: &str, more: &str| match count {
             1 => format!("1 {one}"),
@@ -168,6 +168,7 @@ impl Facts {
             names(Facts::FEATURES, "feature", "features"),
             self.names(Facts::TARGETS)
                 .map(|targets| format!("target {}", targets.join(", "))),
+            self.sizes().image.map(|[h, w, c]| format!("{h}x{w}x{c}")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -204,6 +205,7 @@ mod tests {
         );
         let images = Facts::default().with_image(&[32, 32, 3]);
         assert_eq!(images.sizes().image, Some([32, 32, 3]));
+        assert_eq!(images.described(), "32x32x3");
         assert_eq!(
             (Facts::default().sizes(), Facts::default().described()),
             (Sizes::default(), String::new())

@@ -23,7 +23,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     has_classes: true,
     has_target: false,
     facts: &[],
-    recognises: has_folders,
+    recognises: |path| has_folders(&train_folder(path)),
     open: |request| open_images(request, |path, options| ImageFolder::open(path, options)),
     held_back: |request| images_held_back(request, |path, options| ImageFolder::open(path, options)),
     file: Some(images::scaled),
@@ -48,6 +48,14 @@ fn test_folder(root: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.is_dir() && train.is_dir())
 }
 
+/// The folder of the samples to train on: `train/` beside those that are held back, or `root` itself, a part of whose samples is.
+pub(super) fn train_folder(root: &Path) -> PathBuf {
+    match test_folder(root) {
+        Some(_) => root.join("train"),
+        None => root.to_path_buf(),
+    }
+}
+
 /// A function that lists the images of a folder.
 type Open = fn(&Path, ImageFolderOptions) -> Result<ImageFolder>;
 
@@ -66,11 +74,7 @@ pub(super) fn images_held_back(request: &Request<'_>, open: Open) -> Result<Shar
 /// The shape to which the images of both parts are scaled.
 fn shape_of(request: &Request<'_>, open: Open) -> Result<[usize; 3]> {
     images::wanted(request, || {
-        let root = root(request)?;
-        let train = match test_folder(root) {
-            Some(_) => root.join("train"),
-            None => root.to_path_buf(),
-        };
+        let train = train_folder(root(request)?);
         // Broken images are left out here too, where they are to be.
         let options = ImageFolderOptions {
             bad: request.bad,
@@ -131,7 +135,7 @@ fn both<D: Dataset<Sample = Sample> + 'static>(
 ) -> Result<(Shared, Shared)> {
     let root = root(request)?;
     if let Some(test) = test_folder(root) {
-        let train = root.join("train");
+        let train = train_folder(root);
         let train = known(open(&train)?, &train, request.facts)?;
         let classes = Facts::default().with(Facts::CLASSES, Fact::Names(train.class_names().to_vec()));
         let test = known(open(&test)?, &test, Some(&classes))?;

@@ -42,17 +42,16 @@ pub(super) fn dimensions(shape: &[usize]) -> Result<[usize; 3]> {
         .map_err(|_| DataError::shape("images", shown(), "an image [H, W, C]"))
 }
 
-/// The shape to which images are scaled, of which the first one has the shape that `first` finds.
+/// The shape to which images are scaled, of which the first one has the shape that `first` finds: its own, if it is a square that the network
+/// can be built for, else the largest such square that it covers.
 pub(super) fn wanted(request: &Request<'_>, first: impl FnOnce() -> Result<[usize; 3]>) -> Result<[usize; 3]> {
     let input = dimensions(request.shape)?;
     if request.sides.is_empty() {
         return Ok(input);
     }
     let [h, w, c] = first()?;
-    Ok(match h == w && request.sides.contains(&h) {
-        true => [h, w, c],
-        false => input,
-    })
+    let covered = request.sides.iter().filter(|&&side| side <= h.min(w)).max();
+    Ok(covered.map_or(input, |&side| [side, side, c]))
 }
 
 /// The image in a file, scaled to the network's input unless it keeps its size.

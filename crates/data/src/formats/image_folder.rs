@@ -1,7 +1,7 @@
 //! Folders of images: one sub-folder per class, or images alone.
 
 use super::image::{ImageLimits, decode_image};
-use super::resize::resize_bilinear;
+use super::resize::{resize_bilinear, resize_middle};
 use crate::dataset::check_index;
 use crate::error::reserve;
 use crate::{BadRecords, DataError, Dataset, Result, Sample, Skipped};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub struct ImageFolderOptions {
     /// The height and width that every image is resized to; `None` keeps each image's own size.
     pub resize: Option<(usize, usize)>,
+    /// True if the middle of an image is resized, of the proportions of `resize`; false (the default) if all of it is, whatever its proportions.
+    pub crop: bool,
     /// The number of channels: 3 (RGB, the default) or 1 (grey).
     pub channels: usize,
     /// The limits on one image file.
@@ -28,6 +30,7 @@ impl Default for ImageFolderOptions {
     fn default() -> Self {
         ImageFolderOptions {
             resize: None,
+            crop: false,
             channels: 3,
             limits: ImageLimits::default(),
             bad: BadRecords::Refuse,
@@ -188,7 +191,10 @@ impl ImageFolder {
     fn load(&self, path: &Path, sample: &mut Sample) -> Result<()> {
         let mut image = decode_image(path, self.options.channels, &self.options.limits)?;
         if let Some((h, w)) = self.options.resize {
-            image = resize_bilinear(&image, h, w)?;
+            image = match self.options.crop {
+                true => resize_middle(&image, h, w)?,
+                false => resize_bilinear(&image, h, w)?,
+            };
         }
         let shape = Shape::new(&[image.height, image.width, image.channels])?;
         sample.fill(shape, image.pixels.iter().map(|&b| f32::from(b)))

@@ -13,6 +13,32 @@ use kiln_core::Shape;
 /// [`DataError::InvalidArgument`] for a size of 0 or an image whose bytes do not fit its shape,
 /// [`DataError::Tensor`] for a size that overflows, [`DataError::OutOfMemory`].
 pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<Decoded> {
+    resize_window(image, (0, 0), (image.height, image.width), (height, width))
+}
+
+/// Resizes the middle of an image to `height` × `width`: the largest window of these proportions, as torchvision's `Resize` of the
+/// shorter side and `CenterCrop` cut it.
+///
+/// # Errors
+/// As [`resize_bilinear`].
+pub(crate) fn resize_middle(image: &Decoded, height: usize, width: usize) -> Result<Decoded> {
+    let (h, w) = (image.height as u128, image.width as u128);
+    let (to_h, to_w) = (height.max(1) as u128, width.max(1) as u128);
+    let of = |a: u128, b: u128, c: u128, most: usize| (((a * b + c / 2) / c) as usize).clamp(1, most.max(1));
+    let size = match h * to_w > w * to_h {
+        true => (of(w, to_h, to_w, image.height), image.width),
+        false => (image.height, of(h, to_w, to_h, image.width)),
+    };
+    let corner = (
+        image.height.saturating_sub(size.0) / 2,
+        image.width.saturating_sub(size.1) / 2,
+    );
+    resize_window(image, corner, size, (height, width))
+}
+
+/// Resizes the window of `size` = (height, width) pixels from `corner` on to as many as `to` says.
+fn resize_window(image: &Decoded, corner: (usize, usize), size: (usize, usize), to: (usize, usize)) -> Result<Decoded> {
+    let (height, width) = to;
     if height == 0 || width == 0 {
         return Err(DataError::invalid(
             "resize",
@@ -32,10 +58,10 @@ pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<D
             "at least one pixel, as many bytes as its shape",
         ));
     }
-    if (height, width) == (image.height, image.width) {
+    if to == (image.height, image.width) && size == to {
         return Ok(image.clone());
     }
-    let scaling = Scaling::of_window((0, 0), (image.height, image.width), (height, width))?;
+    let scaling = Scaling::of_window(corner, size, to)?;
     let mut pixels = Vec::new();
     reserve(&mut pixels, Shape::new(&[height, width, c])?.size(), "a resized image")?;
     scaling.apply(&image.pixels, image.width, c, |byte| pixels.push(byte))?;

@@ -284,6 +284,42 @@ fn images_in_one_folder_have_no_classes() {
         ..request(&faces, &[8, 8, 1])
     };
     assert_eq!(shades(&(card.held_back)(&known).unwrap()), shades(&opened.test));
+    // Of images of other proportions the middle is read: here the light one of three parts, whichever way they lie.
+    let wide = dir.path().join("wide");
+    std::fs::create_dir(&wide).unwrap();
+    let light = |along: usize| if (3..9).contains(&along) { 200 } else { 0 };
+    for (name, w, h) in [("a.png", 12, 6), ("b.png", 6, 12)] {
+        let pixels: Vec<u8> = match w > h {
+            true => (0..w * h).map(|i| light(i % w)).collect(),
+            false => (0..w * h).map(|i| light(i / w)).collect(),
+        };
+        std::fs::write(
+            wide.join(name),
+            crate::common::png(w as u32, h as u32, png::ColorType::Grayscale, &pixels),
+        )
+        .unwrap();
+    }
+    let square = Request {
+        sides: &[2, 4, 8],
+        ..request(&wide, &[3, 3, 1])
+    };
+    let opened = (card.open)(&square).unwrap();
+    for samples in [&opened.train, &opened.test] {
+        let sample = samples.get(0).unwrap();
+        assert_eq!(
+            (sample.shape.dims(), &sample.input[..]),
+            (&[4, 4, 1][..], &[200.0; 16][..])
+        );
+    }
+    // The parts can have folders of their own.
+    let parts = dir.path().join("parts");
+    std::fs::create_dir(&parts).unwrap();
+    std::fs::rename(&faces, parts.join("train")).unwrap();
+    image(&parts.join("val/00.png"), 7);
+    assert!((card.recognises)(&parts) && !(DataKind::ImageFolder.card().recognises)(&parts));
+    let opened = (card.open)(&request(&parts, &[8, 8, 1])).unwrap();
+    assert_eq!((opened.train.len(), shades(&opened.test)), (20, vec![7]));
+    assert_eq!(shades(&(card.held_back)(&request(&parts, &[8, 8, 1])).unwrap()), [7]);
     let empty = dir.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     assert!(!(card.recognises)(&empty));
@@ -311,7 +347,12 @@ fn a_folder_of_squares_keeps_their_size_for_networks_of_that_size() {
         let root = dir.path().join(name);
         // A broken image before it does not decide, where such are left out.
         std::fs::write(root.join("train/cat/0.png"), b"no image").unwrap();
-        for (sides, shape) in [(&[6, 9][..], [6, 6, channels]), (&[7, 9], [4, 4, 1]), (&[], [4, 4, 1])] {
+        for (sides, shape) in [
+            (&[6, 9][..], [6, 6, channels]),
+            (&[3, 5, 9], [5, 5, channels]),
+            (&[7, 9], [4, 4, 1]),
+            (&[], [4, 4, 1]),
+        ] {
             let request = Request {
                 sides,
                 bad: BadRecords::Skip,

@@ -106,7 +106,7 @@ fn pictures_are_cut_out_of_their_cells_onto_a_white_ground() {
         let small = (card.open)(&request(folder.path(), &[3, 2, 1])).unwrap();
         assert_eq!(small.train.get(4).unwrap().shape.dims(), [3, 2, 1]);
         // Their own, where the network can be built for it.
-        for (sides, shape) in [(&[4, 6][..], [6, 6, 3]), (&[4, 8], [3, 2, 1])] {
+        for (sides, shape) in [(&[4, 6][..], [6, 6, 3]), (&[4, 8], [4, 4, 3]), (&[8], [3, 2, 1])] {
             let own = Request {
                 sides,
                 ..request(folder.path(), &[3, 2, 1])
