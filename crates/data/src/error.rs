@@ -199,6 +199,19 @@ pub enum DataError {
         /// A description of what was expected there.
         expected: &'static str,
     },
+    /// A file or folder of which nothing is left where bad records are left out.
+    #[error(
+        "{}: no records are left without {count} bad ones, the first of them: {first}",
+        shown_path(path)
+    )]
+    AllBad {
+        /// The file or folder.
+        path: PathBuf,
+        /// The number of bad records.
+        count: u64,
+        /// The error of the first one.
+        first: Box<DataError>,
+    },
     /// An allocation that failed.
     #[error("out of memory: {bytes} bytes requested for {what}")]
     OutOfMemory {

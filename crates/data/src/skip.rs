@@ -1,6 +1,7 @@
 //! The policy for bad records, and the list of those left out.
 
 use crate::{DataError, Result};
+use std::path::Path;
 
 /// The policy for a record that is broken while the file around it is sound.
 ///
@@ -33,6 +34,19 @@ impl Skipped {
     /// The errors of the first [`Skipped::LISTED`] records left out; each names its file and record.
     pub fn reasons(&self) -> &[DataError] {
         &self.listed
+    }
+
+    /// The error of a dataset of which nothing is left: [`DataError::AllBad`], or [`DataError::Empty`] if none was bad.
+    pub(crate) fn nothing_left(mut self, path: &Path, expected: &'static str) -> DataError {
+        let path = path.to_path_buf();
+        match self.listed.is_empty() {
+            true => DataError::Empty { path, expected },
+            false => DataError::AllBad {
+                path,
+                count: self.count,
+                first: Box::new(self.listed.swap_remove(0)),
+            },
+        }
     }
 
     /// Applies the policy to a bad record: returns its error or counts it.

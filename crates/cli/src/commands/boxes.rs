@@ -11,28 +11,32 @@ use kiln_data::{ImageLimits, Letterbox, decode_image};
 use kiln_files::{shown_path, write_atomic};
 use kiln_nn::detection::Detections;
 use serde_json::json;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Finds the objects of every image and writes a picture of each with its boxes. A file that cannot be read is passed over, and the exit
 /// code says so.
 pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let args = asked.args;
-    if args.out.is_some() && args.files.len() > 1 {
+    let folder = args.out.as_deref().filter(|out| out.is_dir());
+    if args.out.is_some() && folder.is_none() && args.files.len() > 1 {
         let message = format!("--out names one picture, and there are {}", args.files.len());
-        return Err(Error::usage(message).help("leave it out: each picture gets a name of its own beside the weights"));
+        return Err(
+            Error::usage(message).help("name a folder that exists; or leave it out, and they lie beside the weights")
+        );
     }
+    let pictures = match (&args.out, folder) {
+        (Some(file), None) => vec![file.clone()],
+        (_, folder) => pictures_in(folder.unwrap_or(&beside(&asked.saved.path)), &args.files),
+    };
     let names = data::names_of(asked.saved);
     let mut exit = 0;
-    for path in &args.files {
+    for (path, file) in args.files.iter().zip(&pictures) {
         match objects(backend, asked, path) {
             Ok(found) => {
-                let file = match &args.out {
-                    Some(file) => file.clone(),
-                    None => beside(&asked.saved.path, path),
-                };
                 let boxes = drawing::labelled(&found, &names, args.min_score.get());
-                write_atomic(&file, &picture(path, &boxes)?.png()?)?;
-                show(asked, path, &found, &names, &file);
+                write_atomic(file, &picture(path, &boxes)?.png()?)?;
+                show(asked, path, &found, &names, file);
             }
             Err(error) => exit = passed_over(&error),
         }
@@ -40,10 +44,22 @@ pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     Ok(exit)
 }
 
-/// The picture of an image's boxes: beside the weights, with the image's name.
-fn beside(weights: &Path, image: &Path) -> PathBuf {
-    let stem = image.file_stem().unwrap_or_default().to_string_lossy();
-    weights.with_file_name(format!("boxes-{stem}.png"))
+/// The folder of the weights.
+fn beside(weights: &Path) -> PathBuf {
+    weights.parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// The pictures of boxes in a folder, with the names of the images; of several images of one name all but the first have a number.
+fn pictures_in(folder: &Path, images: &[PathBuf]) -> Vec<PathBuf> {
+    let mut taken = HashSet::new();
+    let mut name = |image: &PathBuf| {
+        let stem = image.file_stem().unwrap_or_default().to_string_lossy();
+        let numbered = (2..).map(|number| format!("boxes-{stem}-{number}.png"));
+        let mut names = std::iter::once(format!("boxes-{stem}.png")).chain(numbered);
+        let free = names.find(|name| taken.insert(name.clone())).unwrap_or_default();
+        folder.join(free)
+    };
+    images.iter().map(&mut name).collect()
 }
 
 /// The objects in the image of a file, the most certain first, in its own pixels.

@@ -1,6 +1,6 @@
 //! Networks that find objects: trained, measured, asked, and answered with pictures.
 
-use crate::common::{png_size, run, succeeds};
+use crate::common::{names, png_size, run, succeeds};
 use serde_json::Value;
 use std::path::Path;
 
@@ -65,6 +65,18 @@ fn objects_are_learned_measured_and_drawn() {
         &["predict", "-w", out, "--out", "found.png", "a.png", "b.png"],
     )
     .fails(2, &["--out", "help: "]);
+    // In a folder, where images of one name in several folders have a picture each.
+    std::fs::create_dir_all(dir.path().join("again")).unwrap();
+    std::fs::copy(dir.path().join("a.png"), dir.path().join("again/a.png")).unwrap();
+    std::fs::create_dir(dir.path().join("found")).unwrap();
+    succeeds(
+        dir.path(),
+        &["predict", "-w", out, "--out", "found", "a.png", "again/a.png", "b.png"],
+    );
+    assert_eq!(
+        names(&dir.path().join("found")),
+        ["boxes-a-2.png", "boxes-a.png", "boxes-b.png"]
+    );
     run(dir.path(), &["predict", "-w", out, "--min-score", "2", "a.png"]).fails(2, &["--min-score", "from 0 to 1"]);
 }
 

@@ -63,7 +63,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     open: |request| {
         let source = source(request)?;
         let (train, test) = parts(source)?;
-        let alphabet = alphabet(request, &train);
+        let alphabet = alphabet(request, source, &train)?;
         let shared = |part| -> Result<Shared> { Ok(Arc::new(Recordings::new(source, part, &alphabet, request.bad)?)) };
         Ok(Opened {
             train: shared(train)?,
@@ -74,7 +74,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     held_back: |request| {
         let source = source(request)?;
         let (train, test) = parts(source)?;
-        let alphabet = alphabet(request, &train);
+        let alphabet = alphabet(request, source, &train)?;
         Ok(Arc::new(Recordings::new(source, test, &alphabet, request.bad)?))
     },
     file: Some(file),
@@ -87,12 +87,19 @@ fn facts(alphabet: &Alphabet) -> Facts {
 }
 
 /// The letters of the trained network, or of the texts to train on.
-fn alphabet(request: &Request<'_>, train: &[Utterance]) -> Alphabet {
-    let known = request.facts.and_then(|facts| facts.text(Facts::ALPHABET));
-    known.map_or_else(
-        || Alphabet::of_texts(train.iter().map(|u| u.text.as_str())),
-        Alphabet::of,
-    )
+fn alphabet(request: &Request<'_>, source: &Path, train: &[Utterance]) -> Result<Alphabet> {
+    if let Some(known) = request.facts.and_then(|facts| facts.text(Facts::ALPHABET)) {
+        return Ok(Alphabet::of(known));
+    }
+    let alphabet = Alphabet::of_texts(train.iter().map(|u| u.text.as_str()));
+    // The space is always one, and the blank a class.
+    match alphabet.classes() > 2 {
+        true => Ok(alphabet),
+        false => Err(DataError::Empty {
+            path: source.to_path_buf(),
+            expected: "letters in the texts to train on",
+        }),
+    }
 }
 
 fn source<'a>(request: &Request<'a>) -> Result<&'a Path> {

@@ -100,10 +100,7 @@ impl Cifar {
             self.read(&folder.join(name), bad, &mut pixels, &mut labels, &mut skipped)?;
         }
         if labels.is_empty() {
-            return Err(DataError::Empty {
-                path: folder,
-                expected: "at least one CIFAR record",
-            });
+            return Err(skipped.nothing_left(&folder, "at least one CIFAR record"));
         }
         let names = self.class_names().iter().map(|n| n.to_string()).collect();
         let shape = Shape::new(&[SIDE, SIDE, 3])?;

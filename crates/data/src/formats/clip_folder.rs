@@ -79,10 +79,7 @@ impl ClipFolder {
             }
         }
         if kept.is_empty() {
-            return Err(DataError::Empty {
-                path: self.root.clone(),
-                expected: "at least one clip that decodes",
-            });
+            return Err(skipped.nothing_left(&self.root, "at least one clip that decodes"));
         }
         self.clips = kept;
         self.skipped = Arc::new(skipped);

@@ -316,10 +316,7 @@ impl Csv {
             }
         }
         if collected.is_empty() {
-            return Err(DataError::Empty {
-                path: path.to_path_buf(),
-                expected: "at least one line of data",
-            });
+            return Err(skipped.nothing_left(path, "at least one line of data"));
         }
         let (labels, classes) = collected.finish(options.kind);
         let shape = Shape::new(&[lines.width - 1])?;

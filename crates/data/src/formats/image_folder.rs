@@ -178,10 +178,7 @@ impl ImageFolder {
             }
         }
         if kept.is_empty() {
-            return Err(DataError::Empty {
-                path: self.root.clone(),
-                expected: "at least one image that decodes",
-            });
+            return Err(skipped.nothing_left(&self.root, "at least one image that decodes"));
         }
         self.files = kept;
         self.skipped = Arc::new(skipped);

@@ -144,7 +144,7 @@ impl<'a> Input<'a> {
             let have = bytes.len();
             reserve(&mut bytes, step, what)?;
             bytes.resize(have + step, 0);
-            let got = self.read_up_to(&mut bytes[have..])?;
+            let got = self.read_up_to(&mut bytes[have..]).map_err(cut_short)?;
             bytes.truncate(have + got);
             self.at += got as u64;
             if bytes.len() as u64 > self.limit {
@@ -162,7 +162,7 @@ impl<'a> Input<'a> {
         let mut bytes = Vec::new();
         reserve(&mut bytes, most, "a part of a file")?;
         bytes.resize(most, 0);
-        let got = self.read_up_to(&mut bytes)?;
+        let got = self.read_up_to(&mut bytes).map_err(cut_short)?;
         bytes.truncate(got);
         self.at += got as u64;
         Ok(bytes)
@@ -222,5 +222,18 @@ impl<'a> Input<'a> {
             }
         }
         Ok(got)
+    }
+}
+
+/// The error of a gzip stream that is cut short, where the number of bytes that were to come is not known.
+fn cut_short(error: DataError) -> DataError {
+    match error {
+        DataError::Truncated { path, .. } => DataError::Decode {
+            path,
+            place: Place::File,
+            format: "gzip",
+            reason: "the file ends before its stream does".to_string(),
+        },
+        error => error,
     }
 }

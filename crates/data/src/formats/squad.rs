@@ -138,10 +138,7 @@ pub(crate) fn read(path: &Path, bad: BadRecords, skipped: &mut Skipped) -> Resul
         }
     }
     match paragraphs.is_empty() {
-        true => Err(DataError::Empty {
-            path: path.to_path_buf(),
-            expected: "questions with answers",
-        }),
+        true => Err(std::mem::take(skipped).nothing_left(path, "questions with answers")),
         false => Ok(paragraphs),
     }
 }

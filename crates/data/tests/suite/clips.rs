@@ -279,6 +279,19 @@ fn a_folder_for_each_class_has_clips_of_all_kinds() {
     };
     let left = (card.open)(&skipping).unwrap().train;
     assert_eq!((left.len(), left.skipped().unwrap().count()), (4, 1));
+    // With none left, the error says why.
+    let longer = Request {
+        shape: &[9, 2, 2, 1],
+        ..skipping
+    };
+    let error = (card.open)(&longer).unwrap_err().to_string();
+    for part in [
+        "no records are left without 5 bad ones",
+        "number of frames",
+        "9 or more",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
     dir.file("val/walk/a.y4m", &film(16));
     let error = (card.open)(&three).unwrap_err().to_string();
     assert!(error.contains("jump, run, walk"), "{error}");

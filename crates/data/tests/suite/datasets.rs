@@ -442,6 +442,13 @@ fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
             if path == &manifest { 4 } else { 3 }
         );
     }
+    // Texts without a letter teach nothing.
+    let mute = dir.file("manifest/mute.tsv", "path\ttext\na.wav\t\nb.wav\t¿?\n".as_bytes());
+    let error = (card.open)(&request(&mute, &[160, 40])).err().unwrap().to_string();
+    assert!(
+        error.contains("mute.tsv") && error.contains("letters in the texts"),
+        "{error}"
+    );
     // LibriSpeech's files are FLAC: these are not there.
     for chapter in ["libri/train-clean/1/2/1-2", "libri/dev-clean/3/4/3-4"] {
         dir.file(&format!("{chapter}.trans.txt"), b"a UNA\nb RANA\n");

@@ -162,8 +162,9 @@ fn a_compressed_text_is_the_text() {
         plain.text()
     );
     let cut = TextFile::open(folder.file("b.txt.gz", &packed[..packed.len() / 2])).unwrap_err();
+    let cut = cut.to_string();
     assert!(
-        matches!(cut, DataError::Truncated { .. } | DataError::Decode { .. }),
+        cut.contains("b.txt.gz: broken gzip") && cut.contains("ends before its stream does"),
         "{cut}"
     );
 }

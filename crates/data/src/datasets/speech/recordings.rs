@@ -78,10 +78,7 @@ impl Recordings {
             all.utterances = kept;
         }
         if all.utterances.is_empty() {
-            return Err(DataError::Empty {
-                path: source.to_path_buf(),
-                expected: "at least one utterance whose sound can be read",
-            });
+            return Err(skipped.nothing_left(source, "at least one utterance whose sound can be read"));
         }
         let labels = |u: &Utterance| alphabet.labels(&u.text).into_iter().map(|l| l as f32).collect();
         all.labels = all.utterances.iter().map(labels).collect();
