@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use kiln_core::Backend;
 use kiln_data::{DataKind, Fact, Facts, Sizes, Tokens};
 use kiln_files::{open_regular, shown, shown_path};
-use kiln_models::{Model, Net};
+use kiln_models::{Model, Net, published};
 use kiln_nn::lora::{self, LoraOptions};
 use kiln_nn::weights::{Layout, LoadOptions, LoadReport, Metadata, WeightsError, WeightsFile};
 use kiln_nn::{Init, Module, Shape};
@@ -122,24 +122,35 @@ fn of_another_size<B: Backend>(
     Ok(None)
 }
 
-/// Loads a file of all weights of a net, in Kiln's layout or PyTorch's, or of its additions and what trains beside them.
+/// Loads a file of all weights of a net, in Kiln's layout or PyTorch's and by the names of published weights too, or of its additions and
+/// what trains beside them.
 pub(crate) fn fill<B: Backend>(
     file: &mut WeightsFile<File>,
     net: &mut Net<B>,
     backend: &B,
 ) -> Result<(), WeightsError> {
-    match lora::is_adapted(net) {
-        true => lora::load_state_dict(net, &file.state_dict(backend)?, LoadOptions::strict()),
-        false => match file.load_into(net, LoadOptions::strict()) {
-            Err(own) if misfit(&own).is_some_and(|report| may_be_torch(report, file.metadata())) => {
-                let read = file.load_into(net, LoadOptions::strict().layout(Layout::Torch));
-                // The layout with fewer other shapes is the file's.
-                let others = |e: &WeightsError| misfit(e).map_or(0, |report| report.mismatched.len());
-                read.map(|_| ())
-                    .map_err(|torch| if others(&torch) < others(&own) { torch } else { own })
-            }
-            read => read.map(|_| ()),
-        },
+    if lora::is_adapted(net) {
+        return lora::load_state_dict(net, &file.state_dict(backend)?, LoadOptions::strict());
+    }
+    // PyTorch's libraries say that a file is theirs.
+    let layouts = match file.metadata().get("format").map(String::as_str) {
+        Some("pt") => [Layout::Torch, Layout::Kiln],
+        _ => [Layout::Kiln, Layout::Torch],
+    };
+    let strict = |layout| LoadOptions::strict().layout(layout);
+    match file.load_into(net, strict(layouts[0])) {
+        Err(own) if misfit(&own).is_some() && is_foreign(file.metadata()) => {}
+        read => return read.map(|_| ()),
+    }
+    let dict = published(&file.state_dict(backend)?, net.state_dict().names());
+    // The layout with fewer other shapes is the file's.
+    let others = |e: &WeightsError| misfit(e).map_or(0, |report| report.mismatched.len());
+    let mut read = |layout| net.load_state_dict(&dict, strict(layout)).map(|_| ());
+    match read(layouts[0]) {
+        Err(one) if others(&one) > 0 => {
+            read(layouts[1]).map_err(|other| if others(&other) < others(&one) { other } else { one })
+        }
+        read => read,
     }
 }
 
@@ -150,9 +161,9 @@ fn misfit(error: &WeightsError) -> Option<&LoadReport> {
     }
 }
 
-/// True if weights of which some have other shapes may be in PyTorch's layout: a run's file names its model.
-fn may_be_torch(report: &LoadReport, metadata: &Metadata) -> bool {
-    !report.mismatched.is_empty() && !metadata.contains_key(MODEL)
+/// True if weights may be of another program: a run's file names its model.
+fn is_foreign(metadata: &Metadata) -> bool {
+    !metadata.contains_key(MODEL)
 }
 
 /// The network that a run starts with: of random weights, of those of `--init-from` if it `begins` with them, with additions if it
@@ -199,10 +210,14 @@ fn is_of(path: &Path, model: Model) -> Result<bool> {
 fn take<B: Backend>(net: &mut Net<B>, model: Model, path: &Path, backend: &B) -> Result<()> {
     let path = file(path)?;
     let mut weights = WeightsFile::open(&path).map_err(failed)?;
-    let dict = weights.state_dict(backend).map_err(failed)?;
+    let foreign = is_foreign(weights.metadata());
+    let mut dict = weights.state_dict(backend).map_err(failed)?;
+    if foreign {
+        dict = published(&dict, net.state_dict().names());
+    }
     let options = LoadOptions::partial();
     let mut report = net.load_state_dict(&dict, options).map_err(failed)?;
-    if may_be_torch(&report, weights.metadata()) {
+    if foreign && !report.mismatched.is_empty() {
         report = net
             .load_state_dict(&dict, options.layout(Layout::Torch))
             .map_err(failed)?;
@@ -291,7 +306,12 @@ pub(crate) fn facts_for(path: &Path, model: Model) -> Result<Facts> {
     let needed = model.recipe().data.card().facts;
     let what = needed.join(" and ");
     let found = facts(&path.with_file_name(RunFolder::CONFIG));
+    let beside = tokenizer_file(path);
     let facts = match (found, needed.is_empty()) {
+        // Weights of other programs have their tokenizer beside them.
+        (Ok(facts), _) if facts.is_empty() && needed == [Facts::VOCABULARY] && beside.is_file() => {
+            Tokens::open(&beside)?.facts()
+        }
         (Ok(facts), _) => facts,
         (Err(_), true) => Facts::default(),
         (Err(why), false) => return Err(refused(&what, why)),
@@ -300,7 +320,10 @@ pub(crate) fn facts_for(path: &Path, model: Model) -> Result<Facts> {
         true => Ok(facts),
         false => Err(refused(
             &what,
-            format!("there is no {} beside it that lists them", RunFolder::CONFIG),
+            format!(
+                "there is no {} beside it that lists them, nor {TOKENIZER}",
+                RunFolder::CONFIG
+            ),
         )),
     }
 }

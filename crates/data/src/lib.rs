@@ -43,7 +43,7 @@ pub use dataset::{Dataset, Split, Subset};
 pub use datasets::{
     Alphabet, CLIPS, DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, OBJECTS, Opened, PAIRS,
     QUESTIONS, ROWS, ReadFile, Request, SAMPLE_RATE, SampleKind, Shared, Sizes, TAGGED, TEXTS, UTTERANCES, WINDOWS,
-    sentences_of,
+    samples_of_sentences, sentences_of,
 };
 pub use error::{DataError, Place, Result};
 pub use formats::{

@@ -2,7 +2,7 @@
 
 use crate::task::{self, Phase, Views};
 use crate::{Form, Shown};
-use kiln_core::{Backend, Result, Shape};
+use kiln_core::{Backend, Error, Result, Shape};
 use kiln_data::{Batch, DataError, Draw, Loader, Sample, Transform};
 use kiln_nn::{Indices, Module, Tensor, trace};
 use kiln_train::Output;
@@ -241,6 +241,30 @@ fn step<B: Backend>(net: &Box<dyn MaskedModel<B>>, batch: &MaskedOn<B>) -> Resul
     Ok(Output::new(loss))
 }
 
+/// The logits `[N, T', vocabulary]` of all tokens of texts `[N, T]` that end with negative numbers, which there are as many of in each: every token
+/// attends to all others.
+#[allow(clippy::borrowed_box, reason = "the network is a box")]
+fn of_tokens<B: Backend>(net: &Box<dyn MaskedModel<B>>, texts: &Tensor<B>) -> Result<Tensor<B>> {
+    let values = texts.to_vec::<f32>()?;
+    let rows: Vec<&[f32]> = values.chunks((values.len() / texts.shape()[0].max(1)).max(1)).collect();
+    let used = |row: &&[f32]| row.iter().take_while(|&&id| id >= 0.0).count();
+    let length = rows.first().map_or(0, used);
+    if let Some(other) = rows.iter().map(used).find(|&other| other != length || other == 0) {
+        let expected = format!("{}, as in the first text", length.max(1));
+        return Err(Error::invalid("masked", "tokens of a text", other, expected));
+    }
+    let ids: Vec<i32> = rows
+        .iter()
+        .flat_map(|row| &row[..length])
+        .map(|&id| id as i32)
+        .collect();
+    let positions: Vec<i32> = (0..ids.len() as i32).collect();
+    let ids = Indices::from_slice(net.backend(), &ids, &[rows.len(), length])?;
+    let positions = Indices::from_slice(net.backend(), &positions, &[positions.len()])?;
+    let logits = net.logits(&ids, &positions)?;
+    logits.reshape(&[rows.len(), length, logits.shape()[1]])
+}
+
 /// The network with its task.
 pub(crate) fn task<B: Backend>(net: impl MaskedModel<B> + 'static, masking: Masking) -> Task<B> {
     task::Task {
@@ -255,7 +279,10 @@ pub(crate) fn task<B: Backend>(net: impl MaskedModel<B> + 'static, masking: Mask
         measure: step::<B>,
         forward: logits::<B>,
         metrics: |_| Ok(Vec::new()),
-        views: Views::default(),
+        views: Views {
+            tokens: Some(of_tokens::<B>),
+            ..Views::default()
+        },
     }
 }
 

@@ -70,6 +70,7 @@ Examples:
   kiln predict -w runs/vgg11-0 --top 3 --out sheet.png *.png    a picture of all, each above its classes
   kiln predict -w runs/bert-classifier-0 review.txt    the class of the text in a file
   kiln predict -w runs/bert-tagger-0 text.txt      a tag for each word; a sentence in each line
+  echo 'Call me [MASK].' | kiln predict -w runs/bert-mini-0 --top 5 -    what may stand there
   kiln predict -w runs/bert-reader-0 --question 'Who sank the ship?' chapter.txt
   kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
   kiln predict -w runs/transformer-0 a.txt  what the network writes for each line; with --beam 4 by a search
@@ -86,13 +87,14 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
-    /// PNG or JPEG files; files with a text each, or with one in each line for networks that write texts (- for standard input); CSV files
-    /// with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
+    /// PNG or JPEG files; files with a text each, or with one in each line for networks that write texts, tag words or fill in [MASK] (- for
+    /// standard input); CSV files with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Picture to write: of a network that makes images or finds objects [default: reconstructions.png, or boxes- and the image's name,
-    /// beside the weights]; of one that tells classes of images or clips a sheet of all of them with their classes [default: none]
+    /// Picture to write: of a network that makes images [default: reconstructions.png beside the weights]; of one that finds objects, or a
+    /// folder for several [default: boxes- and the image's name, beside the weights]; of one that tells classes of images or clips a sheet
+    /// of all of them with their classes [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 

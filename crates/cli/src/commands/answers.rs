@@ -23,7 +23,7 @@ pub(super) fn all<B: Backend>(backend: &B, saved: &Saved<B>, args: &PredictArgs)
         return Err(Error::usage("--question is missing").help("ask what the texts are to answer: --question TEXT"));
     };
     if args.files.is_empty() {
-        return Err(Error::usage("<FILE> is missing").help("name files with a text each"));
+        return Err(Error::usage("<FILE> is missing").help("name files with a text each, or - for standard input"));
     }
     let Some(tokens) = saved.tokens()? else {
         return Err(Error::failure(format!(
@@ -49,7 +49,7 @@ fn answer<B: Backend>(
     question: &str,
     path: &Path,
 ) -> Result<Answer> {
-    let text = TextFile::open(path)?;
+    let text = TextFile::open_or_stdin(path)?;
     let most = saved.model.input().shape[0];
     let questions = Questions::ask(text.text(), question, tokens, most)
         .map_err(|e| Error::from(e).context(shown_path(path).to_string()))?;

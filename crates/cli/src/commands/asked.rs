@@ -22,18 +22,22 @@ impl<B: Backend> Asked<'_, B> {
     /// The raw samples of a file.
     pub(super) fn samples(&self, path: &Path) -> Result<Vec<Sample>> {
         let tokenizer = weights::tokenizer_file(&self.saved.path);
-        let options = FileOptions {
+        Ok((self.read)(path, &self.options(&tokenizer))?)
+    }
+
+    /// The way that files are read for the network, whose tokenizer, if it has one, is in a file.
+    pub(super) fn options<'s>(&'s self, tokenizer: &'s Path) -> FileOptions<'s> {
+        FileOptions {
             shape: self.saved.model.input().shape,
             own_size: self.saved.model.recipe().crops_own_sizes(),
             facts: &self.saved.facts,
-            tokenizer: Some(&tokenizer),
+            tokenizer: Some(tokenizer),
             invert: match self.args.invert {
                 Invert::Auto => None,
                 Invert::Yes => Some(true),
                 Invert::No => Some(false),
             },
-        };
-        Ok((self.read)(path, &options)?)
+        }
     }
 
     /// The samples of a file as the network's inputs `[N, …]`.

@@ -9,6 +9,7 @@ pub(crate) mod devices;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod eval;
+mod fill;
 pub(crate) mod find_batch;
 pub(crate) mod find_lr;
 pub(crate) mod forecast;

@@ -3,6 +3,7 @@
 use super::answers;
 use super::asked::Asked;
 use super::boxes;
+use super::fill;
 use super::generate::{Drawn, draw};
 use super::tags;
 use super::transcribe::{self, Decoder};
@@ -33,15 +34,37 @@ impl Task for Predict<'_> {
         let args = self.0;
         let saved = weights::load(&args.weights, backend)?;
         let (model, net) = (saved.model, &saved.net);
-        let reads = model.card().output == OutputKind::Spans;
-        if args.question.is_some() && !reads {
+        let output = model.card().output;
+        if args.question.is_some() && output != OutputKind::Spans {
             return Err(Error::usage(format!(
                 "--question is for networks that answer questions about texts, and {model} is none"
             ))
             .help("leave it out"));
         }
-        if reads {
-            return answers::all(backend, &saved, args);
+        if args.beam.is_some() && !matches!(output, OutputKind::Translation(_)) {
+            return Err(Error::usage(format!(
+                "--beam is for networks that write texts for texts, and {model} is none"
+            ))
+            .help("leave it out"));
+        }
+        let drawn = match output {
+            OutputKind::Images | OutputKind::Boxes(_) => true,
+            OutputKind::Classes(_) => model.input().image().is_some() || model.input().clip().is_some(),
+            _ => false,
+        };
+        if args.out.is_some() && !drawn {
+            return Err(Error::usage(format!(
+                "--out names a picture, and {model} tells nothing that is drawn"
+            ))
+            .help("leave it out: answers go to standard output"));
+        }
+        // These read a text in ways of their own.
+        match output {
+            OutputKind::Spans => return answers::all(backend, &saved, args),
+            OutputKind::Tokens(_) | OutputKind::Vocabulary(_) if net.language_model().is_none() => {
+                return fill::all(backend, &saved, args);
+            }
+            _ => {}
         }
         let Some(read) = saved.data.card().file else {
             return Err(Error::usage(format!(
@@ -57,24 +80,7 @@ impl Task for Predict<'_> {
             read,
             transform: model.transform(None)?,
         };
-        if args.beam.is_some() && !matches!(model.card().output, OutputKind::Translation(_)) {
-            return Err(Error::usage(format!(
-                "--beam is for networks that write texts for texts, and {model} is none"
-            ))
-            .help("leave it out"));
-        }
-        let drawn = match model.card().output {
-            OutputKind::Images | OutputKind::Boxes(_) => true,
-            OutputKind::Classes(_) => model.input().image().is_some() || model.input().clip().is_some(),
-            _ => false,
-        };
-        if args.out.is_some() && !drawn {
-            return Err(Error::usage(format!(
-                "--out names a picture, and {model} tells nothing that is drawn"
-            ))
-            .help("leave it out: answers go to standard output"));
-        }
-        match (model.card().output, args.files.is_empty()) {
+        match (output, args.files.is_empty()) {
             (OutputKind::Images, true) => {
                 let drawn = Drawn {
                     out: args.out.clone(),
@@ -88,16 +94,17 @@ impl Task for Predict<'_> {
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
             (OutputKind::Boxes(_), false) => boxes::all(backend, &asked),
-            (OutputKind::Spans, false) => answers::all(backend, &saved, args),
-            (OutputKind::Tags(_), false) => {
-                tags::all(backend, &saved, &args.files, args.json, &|path| asked.samples(path))
-            }
+            (OutputKind::Tags(_), false) => tags::all(backend, &asked),
             (OutputKind::Letters(_), false) => {
                 transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
             }
             (OutputKind::Translation(_), false) => translate(&asked),
             (
-                OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_) | OutputKind::Vocabulary(_),
+                OutputKind::Classes(_)
+                | OutputKind::Characters(_)
+                | OutputKind::Tokens(_)
+                | OutputKind::Spans
+                | OutputKind::Vocabulary(_),
                 false,
             ) => classes(backend, &asked),
         }
@@ -111,8 +118,8 @@ fn kinds_of_files(data: DataKind) -> &'static str {
         clips if clips == &CLIPS => "GIF or Y4M files, or folders of frames",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
         pairs if pairs == &PAIRS => "text files, or - for standard input",
-        texts if texts == &TEXTS => "files with a text each",
-        tagged if tagged == &TAGGED => "files with a sentence in each line",
+        texts if texts == &TEXTS => "files with a text each, or - for standard input",
+        tagged if tagged == &TAGGED => "files with a sentence in each line, or - for standard input",
         _ => "files like those that it was trained on",
     }
 }

@@ -1,35 +1,39 @@
 //! The tags of the words of sentences, by a network that tags words.
 
+use super::asked::Asked;
 use crate::data;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finite;
 use crate::output::{self, line, passed_over};
-use crate::weights::Saved;
+use crate::weights::{Saved, tokenizer_file};
 use kiln_core::Backend;
-use kiln_data::{Sample, sentences_of};
+use kiln_data::{Sample, samples_of_sentences, sentences_of};
 use kiln_files::{shown, shown_path};
 use kiln_nn::{Tensor, no_grad};
 use kiln_train::entities;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Sentences that are tagged at once.
 const AT_ONCE: usize = 32;
 
 /// Prints the tag of every word of every file: a word and its tag in each line, and an empty line between sentences, as in the files that
 /// such networks are trained on. A file that cannot be read is passed over, and the exit code says so.
-pub(super) fn all<B: Backend>(
-    backend: &B,
-    saved: &Saved<B>,
-    files: &[PathBuf],
-    json: bool,
-    samples: &dyn Fn(&Path) -> Result<Vec<Sample>>,
-) -> Result<u8> {
+pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
+    let (args, saved) = (asked.args, asked.saved);
     let names = data::names_of(saved);
+    let tokenizer = tokenizer_file(&saved.path);
     let mut exit = 0;
-    for path in files {
-        match samples(path).and_then(|samples| tags(backend, saved, &samples, path)) {
-            Ok(sentences) if json => show_json(saved, path, &names, &sentences),
+    for path in &args.files {
+        let tagged = sentences_of(path).and_then(|sentences| {
+            let samples = samples_of_sentences(&sentences, &asked.options(&tokenizer))?;
+            Ok((sentences, samples))
+        });
+        match tagged
+            .map_err(Error::from)
+            .and_then(|read| tags(backend, saved, read, path))
+        {
+            Ok(sentences) if args.json => show_json(saved, path, &names, &sentences),
             Ok(sentences) => show(&names, &sentences),
             Err(error) => exit = passed_over(&error),
         }
@@ -41,14 +45,19 @@ pub(super) fn all<B: Backend>(
 type Tagged = (String, usize, f64);
 
 /// The sentences of a file, with the tag of each word.
-fn tags<B: Backend>(backend: &B, saved: &Saved<B>, samples: &[Sample], path: &Path) -> Result<Vec<Vec<Tagged>>> {
+fn tags<B: Backend>(
+    backend: &B,
+    saved: &Saved<B>,
+    (sentences, samples): (Vec<Vec<String>>, Vec<Sample>),
+    path: &Path,
+) -> Result<Vec<Vec<Tagged>>> {
     let mut found = Vec::new();
     for samples in samples.chunks(AT_ONCE) {
         of_samples(backend, saved, samples, path, &mut found)?;
     }
     // A long sentence is several samples, which have its words in order.
     let mut found = found.into_iter();
-    let sentences = sentences_of(path)?.into_iter().map(|words| {
+    let sentences = sentences.into_iter().map(|words| {
         let tagged = words.into_iter().zip(found.by_ref());
         tagged.map(|(word, (tag, share))| (word, tag, share)).collect()
     });

@@ -1,6 +1,9 @@
 //! Tests of `kiln train`, `eval` and `predict` with BERT: classes of texts, words with tags, and questions about texts.
 
-use crate::common::{run, succeeds};
+use crate::common::{piped, run, succeeds};
+use kiln_cpu::Cpu;
+use kiln_nn::module::StateDict;
+use kiln_nn::weights;
 use serde_json::json;
 
 #[test]
@@ -59,6 +62,12 @@ fn texts_are_classified_by_a_bert_that_begins_with_a_pre_trained_one() {
         .map(|c| c["probability"].as_f64().unwrap())
         .sum();
     assert!((shares - 1.0).abs() < 1e-6, "{told}");
+    let of_stdin = piped(
+        dir.path(),
+        &["predict", "-w", "run", "-", "--top", "2", "--json"],
+        "It is good.\n",
+    );
+    assert_eq!(of_stdin.json()[0]["top"], told["top"]);
     for (args, code, parts) in [
         (
             "train bert-classifier --data b.tsv --init-from mini --tokenizer wordpiece:50 --out no",
@@ -76,6 +85,83 @@ fn texts_are_classified_by_a_bert_that_begins_with_a_pre_trained_one() {
             1,
             &["a.txt", "column `text`"],
         ),
+    ] {
+        run(dir.path(), &args.split(' ').collect::<Vec<_>>()).fails(code, parts);
+    }
+}
+
+#[test]
+fn masked_words_are_filled_in() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "the fox runs over the hill.\n".repeat(400)).unwrap();
+    let train = "train bert-mini --data a.txt --tokenizer wordpiece:40 --batch 4 --max-steps 2 --out run";
+    succeeds(dir.path(), &train.split(' ').collect::<Vec<_>>());
+    let text = "The [MASK] runs\n\nover [MASK] [MASK]\n";
+    std::fs::write(dir.path().join("b.txt"), text).unwrap();
+    let predict = |more: &[&str]| succeeds(dir.path(), &[&["predict", "-w", "run"], more].concat());
+    let told = predict(&["b.txt", "--json", "--top", "3"]).json();
+    assert_eq!((told.len(), &told[1]["line"]), (2, &3.into()));
+    assert_eq!(told[0]["source"], "The [MASK] runs");
+    let likeliest = told[0]["masks"][0][0]["token"].as_str().unwrap();
+    let filled = told[0]["text"].as_str().unwrap();
+    assert!(
+        filled.ends_with(" runs") && filled.contains(likeliest.trim_start_matches("##")),
+        "{filled}"
+    );
+    for (line, masks) in told.iter().zip([1, 2]) {
+        assert_eq!(line["masks"].as_array().unwrap().len(), masks);
+        for choices in line["masks"].as_array().unwrap() {
+            let shares: Vec<f64> = choices
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|c| c["probability"].as_f64().unwrap())
+                .collect();
+            assert!(
+                shares.len() == 3 && shares.is_sorted_by(|a, b| a >= b) && shares[2] > 0.0,
+                "{line}"
+            );
+        }
+    }
+    let plain = predict(&["b.txt"]).stdout;
+    assert_eq!(plain.lines().count(), 2);
+    assert_eq!(plain.lines().next(), Some(filled));
+    assert_eq!(predict(&["b.txt", "--top", "2"]).stdout.lines().count(), 5);
+    assert_eq!(piped(dir.path(), &["predict", "-w", "run", "-"], text).stdout, plain);
+    // Weights as Hugging Face's hub has them: names of its own, a configuration of its own, the tokenizer beside them.
+    let hub = dir.path().join("hub");
+    std::fs::create_dir(&hub).unwrap();
+    let (own, _) = weights::read(dir.path().join("run/best.safetensors"), &Cpu::new()).unwrap();
+    let mut theirs = StateDict::new();
+    for (name, value) in own.iter() {
+        theirs.insert(name.replace("LayerNorm.weight", "LayerNorm.gamma"), value.clone());
+    }
+    let head = own.get("bert.pooler.dense.weight").unwrap();
+    theirs.insert("cls.seq_relationship.weight", head.clone());
+    let format = weights::Metadata::from([("format".to_string(), "pt".to_string())]);
+    weights::write(hub.join("model.safetensors"), &theirs, &format).unwrap();
+    let of_hub = [
+        "predict",
+        "-w",
+        "hub/model.safetensors",
+        "--model",
+        "bert-mini",
+        "b.txt",
+    ];
+    std::fs::write(hub.join("config.json"), r#"{"model_type": "bert"}"#).unwrap();
+    run(dir.path(), &of_hub).fails(1, &["vocabulary", "tokenizer.json"]);
+    std::fs::copy(dir.path().join("run/tokenizer.json"), hub.join("tokenizer.json")).unwrap();
+    assert_eq!(succeeds(dir.path(), &of_hub).stdout, plain);
+    theirs.insert("cls.other.weight", head.clone());
+    weights::write(hub.join("model.safetensors"), &theirs, &format).unwrap();
+    run(dir.path(), &of_hub).fails(1, &["cls.other.weight"]);
+    std::fs::write(dir.path().join("c.txt"), "the fox\n").unwrap();
+    std::fs::write(dir.path().join("d.txt"), "fox ".repeat(200) + "[MASK]").unwrap();
+    for (args, code, parts) in [
+        ("predict -w run", 2, &["<FILE> is missing", "[MASK]"][..]),
+        ("predict -w run c.txt", 1, &["c.txt: line 1", "no [MASK]"]),
+        ("predict -w run d.txt", 1, &["d.txt: line 1", "the network reads 126"]),
+        ("predict -w run b.txt --out a.png", 2, &["--out"]),
     ] {
         run(dir.path(), &args.split(' ').collect::<Vec<_>>()).fails(code, parts);
     }
@@ -137,6 +223,8 @@ fn words_are_tagged_by_a_bert_that_begins_with_a_pre_trained_one() {
     let told = good("predict -w run b.txt --json").json();
     assert_eq!((told.len(), &told[1]["words"][0]["word"]), (2, &"foxes".into()));
     assert!(told[0]["entities"].is_array(), "{}", told[0]);
+    let of_stdin = piped(dir.path(), &["predict", "-w", "run", "-", "--json"], "foxes!\n");
+    assert_eq!(of_stdin.json()[0]["words"], told[1]["words"]);
     // What it prints is what it reads.
     std::fs::create_dir(dir.path().join("both")).unwrap();
     std::fs::write(dir.path().join("both/train.txt"), text.replace(' ', "\t")).unwrap();
@@ -211,8 +299,15 @@ fn a_reader_answers_questions_about_texts() {
             .stdout
             .starts_with("a.txt: ")
     );
+    let of_stdin = piped(
+        dir.path(),
+        &["predict", "-w", "run", "--question", "what?", "-", "--json"],
+        &text,
+    );
+    assert_eq!(of_stdin.json()[0]["answer"], told["answer"]);
     std::fs::write(dir.path().join("empty.txt"), " ").unwrap();
     for (line, code, parts) in [
+        ("predict -w run --question what? a.txt --out a.png", 2, &["--out"][..]),
         ("train bert-reader", 2, &["SQuAD", "train-v1.1.json"][..]),
         (
             "train bert-reader --data bad.json --out no",

@@ -1,8 +1,9 @@
 //! Functions that most tests use.
 
 pub(crate) use crate::program::Ran;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A driver that does not exist, so that the program finds no GPU: these tests are about the CPU.
 pub(crate) const NO_DRIVER: &str = "no/such/driver.so";
@@ -16,6 +17,18 @@ pub(crate) fn kiln(dir: &Path, args: &[&str]) -> Command {
 
 pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     Ran::of(kiln(dir, args).output().unwrap())
+}
+
+/// Runs the program with a text as standard input.
+pub(crate) fn piped(dir: &Path, args: &[&str], input: &str) -> Ran {
+    let mut command = kiln(dir, args);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    Ran::of(child.wait_with_output().unwrap())
 }
 
 /// Runs the program and asserts that it succeeds.

@@ -1,9 +1,7 @@
 //! Tests of networks that write a text for a text: a table of pairs, and spelling learned from any text.
 
-use crate::common::{kiln, run, succeeds};
-use std::io::Write;
+use crate::common::{piped, run, succeeds};
 use std::path::Path;
-use std::process::Stdio;
 
 fn words(dir: &Path, line: &str) -> String {
     succeeds(dir, &line.split(' ').collect::<Vec<_>>()).stdout
@@ -68,14 +66,8 @@ fn pairs_are_learned_measured_and_written() {
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!((lines.len(), lines[1]), (3, ""));
     assert!(lines[0].chars().all(|c| "ABCDEF".contains(c)), "{told}");
-    let mut child = kiln(dir, &["predict", "-w", "run", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"fade\n\n  cab \n").unwrap();
     assert_eq!(
-        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(),
+        piped(dir, &["predict", "-w", "run", "-"], "fade\n\n  cab \n").stdout,
         told
     );
     let found = succeeds(dir, &["predict", "-w", "run", "a.txt", "--beam", "4", "--json"]).json();

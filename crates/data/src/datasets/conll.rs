@@ -80,7 +80,10 @@ pub(super) const CARD: DatasetCard = DatasetCard {
             });
         };
         Ok(Opened {
-            facts: text::facts(&part.tokens).with(Facts::CLASSES, Fact::Names(train.names.to_vec())),
+            facts: part
+                .tokens
+                .facts()
+                .with(Facts::CLASSES, Fact::Names(train.names.to_vec())),
             train: Arc::new(train),
             test: Arc::new(part.test),
         })
@@ -290,12 +293,12 @@ fn cut(tokens: &Tokens, words: &[String], tags: &[f32], most: usize) -> Result<V
 }
 
 /// The words of the sentences of a file, one a line, as a network that tags words is asked about them: what white space separates, and
-/// punctuation at the ends of words by itself, as in the files of the CoNLL tasks.
+/// punctuation at the ends of words by itself, as in the files of the CoNLL tasks. `-` is standard input.
 ///
 /// # Errors
 /// As [`TextFile::open`].
 pub fn sentences_of(path: &Path) -> Result<Vec<Vec<String>>> {
-    let file = TextFile::open(path)?;
+    let file = TextFile::open_or_stdin(path)?;
     let sentences = file.text().lines().map(words_of);
     Ok(sentences.filter(|words| !words.is_empty()).collect())
 }
@@ -319,12 +322,20 @@ fn words_of(line: &str) -> Vec<String> {
 
 /// The sentences of a file, whose words have the target 0.
 fn one(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
+    samples_of_sentences(&sentences_of(path)?, options)
+}
+
+/// The samples of sentences, for a trained network that tags words: the first token of each word has the target 0 and all others −100.
+///
+/// # Errors
+/// A tokenizer that cannot be read or is another than the network's.
+pub fn samples_of_sentences(sentences: &[Vec<String>], options: &FileOptions<'_>) -> Result<Vec<Sample>> {
     let most = most_of(options.shape)?;
     let file = options.tokenizer.unwrap_or(Path::new("tokenizer.json"));
     let tokens = Tokens::of_facts(options.facts, file)?;
     let mut samples = Vec::new();
-    for words in sentences_of(path)? {
-        for part in cut(&tokens, &words, &vec![0.0; words.len()], most)? {
+    for words in sentences {
+        for part in cut(&tokens, words, &vec![0.0; words.len()], most)? {
             let mut sample = Sample::default();
             part.fill(Shape::new(&[most])?, &mut sample)?;
             samples.push(sample);

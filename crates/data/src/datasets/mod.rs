@@ -36,7 +36,7 @@ mod yolo;
 
 pub use card::{DatasetCard, FileOptions, ReadFile, Request};
 pub use clips::CLIPS;
-pub use conll::{TAGGED, sentences_of};
+pub use conll::{TAGGED, samples_of_sentences, sentences_of};
 pub use facts::{Fact, Facts, Sizes};
 pub use images::IMAGES;
 pub use kinds::{MadeUp, SampleKind};

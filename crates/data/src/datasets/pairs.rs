@@ -34,7 +34,7 @@ pub static PAIRS: SampleKind = SampleKind {
         Ok(Opened {
             train: Arc::new(reversed(made, &tokens, 0..made.count)?),
             test: Arc::new(reversed(made, &tokens, made.count..made.count + made.held_back())?),
-            facts: text::facts(&tokens),
+            facts: tokens.facts(),
         })
     },
 };
@@ -73,7 +73,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
 /// Both parts of a dataset.
 pub(super) fn opened(train: Pairs, test: Pairs) -> Opened {
     Opened {
-        facts: text::facts(&train.tokens),
+        facts: train.tokens.facts(),
         train: Arc::new(train),
         test: Arc::new(test),
     }
@@ -134,10 +134,7 @@ impl Pairs {
             }
         }
         if all.pairs.is_empty() {
-            return Err(DataError::Empty {
-                path: path.to_path_buf(),
-                expected: "pairs of texts, to train on and to hold back",
-            });
+            return Err(skipped.nothing_left(path, "pairs of texts, to train on and to hold back"));
         }
         all.path = Some(path.to_path_buf());
         all.skipped = Arc::new(skipped);

@@ -102,7 +102,7 @@ impl Parts {
 
     /// The facts about the data.
     pub(super) fn facts(&self) -> Facts {
-        text::facts(&self.tokens)
+        self.tokens.facts()
     }
 }
 

@@ -34,7 +34,7 @@ pub static WINDOWS: SampleKind = SampleKind {
         Ok(Opened {
             train: first(split.train, made.count)?,
             test: first(split.test, made.held_back())?,
-            facts: facts(&Tokens::Characters(vocabulary)),
+            facts: Tokens::Characters(vocabulary).facts(),
         })
     },
 };
@@ -57,7 +57,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     open: |request| {
         let (tokens, split) = split(request)?;
         Ok(Opened {
-            facts: facts(&tokens),
+            facts: tokens.facts(),
             ..Opened::of(split)
         })
     },
@@ -65,20 +65,20 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     file: None,
 };
 
-/// The facts about tokens that a network is built and asked with.
-pub(super) fn facts(tokens: &Tokens) -> Facts {
-    match tokens {
-        Tokens::Characters(vocabulary) => {
-            let characters = Fact::Text(vocabulary.characters().iter().collect());
-            Facts::default().with(Facts::VOCABULARY, characters)
-        }
-        Tokens::Tokenizer(of) => Facts::default()
-            .with(Facts::VOCABULARY, Fact::Numbers(vec![tokens.len() as f64]))
-            .with(Facts::TOKENIZER, Fact::Text(of.digest())),
-    }
-}
-
 impl Tokens {
+    /// The facts about them that a network is built and asked with.
+    pub fn facts(&self) -> Facts {
+        match self {
+            Tokens::Characters(vocabulary) => {
+                let characters = Fact::Text(vocabulary.characters().iter().collect());
+                Facts::default().with(Facts::VOCABULARY, characters)
+            }
+            Tokens::Tokenizer(of) => Facts::default()
+                .with(Facts::VOCABULARY, Fact::Numbers(vec![self.len() as f64]))
+                .with(Facts::TOKENIZER, Fact::Text(of.digest())),
+        }
+    }
+
     /// The tokens of a trained network by the facts about its data, of which the tokenizer, if there is one, is in `file`.
     ///
     /// # Errors

@@ -51,7 +51,10 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     open: |request| {
         let texts = read(request)?;
         Ok(Opened {
-            facts: text::facts(&texts.tokens).with(Facts::CLASSES, Fact::Names(texts.train.names.to_vec())),
+            facts: texts
+                .tokens
+                .facts()
+                .with(Facts::CLASSES, Fact::Names(texts.train.names.to_vec())),
             train: Arc::new(texts.train),
             test: Arc::new(texts.test),
         })
@@ -174,7 +177,7 @@ fn one(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
     let most = most_of(options.shape)?;
     let file = options.tokenizer.unwrap_or(Path::new("tokenizer.json"));
     let tokens = Tokens::of_facts(options.facts, file)?;
-    let text = TextFile::open(path)?;
+    let text = TextFile::open_or_stdin(path)?;
     let of_text = Encoded {
         ids: tokens_of(&tokens, text.text().trim(), most)?,
         ..Encoded::default()

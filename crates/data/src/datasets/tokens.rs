@@ -25,7 +25,7 @@ pub(super) const CARD: DatasetCard = DatasetCard {
     open: |request| {
         let (tokens, split) = split(request)?;
         Ok(Opened {
-            facts: text::facts(&tokens),
+            facts: tokens.facts(),
             ..Opened::of(split)
         })
     },

@@ -211,6 +211,32 @@ fn flops_of_a_gpt_count_attention() {
 }
 
 #[test]
+fn what_fills_in_masks_tells_logits_of_all_tokens() {
+    let (cpu, vocabulary) = (Cpu::new(), 40);
+    let sizes = Sizes {
+        outputs: Some(vocabulary),
+        ..Sizes::default()
+    };
+    let mut net = Model::BertMini.build_for(&cpu, 1, sizes).unwrap();
+    net.eval();
+    let of = |ids: &[f32], rows: usize| {
+        let texts = Tensor::from_slice(&cpu, ids, &[rows, ids.len() / rows]).unwrap();
+        no_grad(|| net.of_tokens(&texts).unwrap())
+    };
+    let (one, two) = ([3.0, 7.0, 1.0, -1.0], [9.0, 39.0, 0.0, -1.0]);
+    let both = of(&[one, two].concat(), 2).unwrap();
+    assert_eq!(both.shape().dims(), [2, 3, vocabulary]);
+    // A text says nothing about another, nor what is behind its end about it.
+    for (row, alone) in [(0, of(&one[..3], 1)), (1, of(&two, 1))] {
+        let alone = alone.unwrap().to_f64().unwrap();
+        let found = both.narrow(0, row, 1).unwrap().to_f64().unwrap();
+        assert!(alone.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-5), "{row}");
+    }
+    assert!(of(&[3.0, 7.0, 1.0, 2.0, -1.0, -1.0], 2).is_err());
+    assert!(of(&[-1.0, -1.0], 1).is_err());
+}
+
+#[test]
 fn a_layer_is_what_images_take() {
     let cpu = Cpu::new();
     let net = ResNet::new(Init::new(&cpu, 0), ResNetConfig::RESNET18.small(3)).unwrap();
