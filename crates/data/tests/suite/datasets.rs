@@ -449,6 +449,18 @@ fn speech_is_read_from_manifests_and_the_folders_of_corpora() {
         error.contains("mute.tsv") && error.contains("letters in the texts"),
         "{error}"
     );
+    // Nor does one that nobody could speak in that time, which is left out where bad records are.
+    let list = format!(
+        "path\tsplit\ttext\na.wav\ttrain\t{}\nb.wav\ttrain\tuna\nc.wav\ttest\tuna\n",
+        "a ".repeat(14)
+    );
+    let fast = dir.file("manifest/fast.tsv", list.as_bytes());
+    let opened = (card.open)(&request(&fast, &[160, 40])).unwrap();
+    assert!(opened.train.get(1).is_ok());
+    let error = opened.train.get(0).unwrap_err().to_string();
+    for part in ["fast.tsv", "line 2", "27 letters for 0.50 s", "a.wav", "at most 25"] {
+        assert!(error.contains(part), "{error}");
+    }
     // LibriSpeech's files are FLAC: these are not there.
     for chapter in ["libri/train-clean/1/2/1-2", "libri/dev-clean/3/4/3-4"] {
         dir.file(&format!("{chapter}.trans.txt"), b"a UNA\nb RANA\n");

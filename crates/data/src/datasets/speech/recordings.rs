@@ -13,6 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 /// The seconds of an utterance: a frame, and what the padded batches of a usual network have room for.
 const SECONDS: (f64, f64) = (0.025, 60.0);
+/// The letters of a second of the fastest speech, twice: a text with more is another's, and CTC could not fit it into the steps of a
+/// network.
+const LETTERS: f64 = 50.0;
 /// The most samples of decoded sound that a dataset keeps in memory: a gigabyte, four and a half hours.
 const KEPT: usize = 1 << 28;
 
@@ -125,19 +128,33 @@ fn decode(utterance: &Utterance) -> Result<Vec<f32>> {
     let failed = |error| of_line(utterance, error);
     let sound = at_rate(kiln_audio::read(&utterance.path).map_err(failed)?).map_err(failed)?;
     let seconds = sound.len() as f64 / f64::from(SAMPLE_RATE);
-    match (SECONDS.0..=SECONDS.1).contains(&seconds) {
-        true => Ok(sound),
-        false => Err(DataError::Value {
+    let wrong = |what: &'static str, found: String, expected: String| {
+        let place = Place::Line {
+            line: utterance.line as u64,
+            column: None,
+        };
+        Err(DataError::Value {
             path: utterance.list.clone(),
-            place: Place::Line {
-                line: utterance.line as u64,
-                column: None,
-            },
-            what: "seconds of sound",
-            found: format!("{seconds:.3} in {}", utterance.path.display()),
-            expected: format!("{} to {}", SECONDS.0, SECONDS.1).into(),
-        }),
+            place,
+            what,
+            found: format!("{found} in {}", utterance.path.display()),
+            expected: expected.into(),
+        })
+    };
+    if !(SECONDS.0..=SECONDS.1).contains(&seconds) {
+        let expected = format!("{} to {}", SECONDS.0, SECONDS.1);
+        return wrong("seconds of sound", format!("{seconds:.3}"), expected);
     }
+    let (letters, most) = (Alphabet::normalise(&utterance.text).chars().count(), LETTERS * seconds);
+    if letters as f64 > most {
+        let found = format!("{letters} letters for {seconds:.2} s");
+        return wrong(
+            "text",
+            found,
+            format!("at most {most:.0}, as nobody speaks {LETTERS} letters a second"),
+        );
+    }
+    Ok(sound)
 }
 
 impl Dataset for Recordings {
