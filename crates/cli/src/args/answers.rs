@@ -87,8 +87,9 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
-    /// PNG or JPEG files; files with a text each, or with one in each line for networks that write texts, tag words or fill in [MASK] (- for
-    /// standard input); CSV files with the columns of the table that the network was trained on; WAV, FLAC or Ogg Vorbis files
+    /// PNG or JPEG files, or folders of them; files with a text each, or with one in each line for networks that write texts, tag words or
+    /// fill in [MASK] (- for standard input); CSV files with the columns of the table that the network was trained on; WAV, FLAC or Ogg
+    /// Vorbis files
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 

@@ -4,18 +4,37 @@ use crate::args::{Invert, PredictArgs};
 use crate::error::{Error, Result};
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
-use kiln_data::{Compose, Draw, FileOptions, ReadFile, Sample, Transform};
+use kiln_data::{
+    Compose, DataKind, Draw, FileOptions, IMAGES, ImageFolder, ImageFolderOptions, OBJECTS, ReadFile, Sample, Transform,
+};
 use kiln_files::shown_path;
 use kiln_nn::Tensor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The files that are asked about, and the network that is asked.
 pub(super) struct Asked<'a, B: Backend> {
     pub(super) args: &'a PredictArgs,
+    /// The files, those in folders of images among them.
+    pub(super) files: Vec<PathBuf>,
     pub(super) saved: &'a Saved<B>,
     /// Reads a file as raw samples.
     pub(super) read: ReadFile,
     pub(super) transform: Compose,
+}
+
+/// The files that are named, and in the place of each folder its images in the order of their names, if the network looks at images.
+pub(super) fn files(named: &[PathBuf], data: DataKind) -> Result<Vec<PathBuf>> {
+    let samples = data.card().samples;
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() || (samples != &IMAGES && samples != &OBJECTS) {
+            files.push(path.clone());
+            continue;
+        }
+        let images = ImageFolder::without_classes(path, ImageFolderOptions::default())?;
+        files.extend((0..).map_while(|index| images.path(index).map(Path::to_path_buf)));
+    }
+    Ok(files)
 }
 
 impl<B: Backend> Asked<'_, B> {

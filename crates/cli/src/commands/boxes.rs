@@ -19,19 +19,19 @@ use std::path::{Path, PathBuf};
 pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let args = asked.args;
     let folder = args.out.as_deref().filter(|out| out.is_dir());
-    if args.out.is_some() && folder.is_none() && args.files.len() > 1 {
-        let message = format!("--out names one picture, and there are {}", args.files.len());
+    if args.out.is_some() && folder.is_none() && asked.files.len() > 1 {
+        let message = format!("--out names one picture, and there are {}", asked.files.len());
         return Err(
             Error::usage(message).help("name a folder that exists; or leave it out, and they lie beside the weights")
         );
     }
     let pictures = match (&args.out, folder) {
         (Some(file), None) => vec![file.clone()],
-        (_, folder) => pictures_in(folder.unwrap_or(&beside(&asked.saved.path)), &args.files),
+        (_, folder) => pictures_in(folder.unwrap_or(&beside(&asked.saved.path)), &asked.files),
     };
     let names = data::names_of(asked.saved);
     let mut exit = 0;
-    for (path, file) in args.files.iter().zip(&pictures) {
+    for (path, file) in asked.files.iter().zip(&pictures) {
         match objects(backend, asked, path) {
             Ok(found) => {
                 let boxes = drawing::labelled(&found, &names, args.min_score.get());

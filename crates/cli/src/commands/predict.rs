@@ -1,7 +1,7 @@
 //! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers, texts.
 
 use super::answers;
-use super::asked::Asked;
+use super::asked::{self, Asked};
 use super::boxes;
 use super::fill;
 use super::generate::{Drawn, draw};
@@ -76,11 +76,12 @@ impl Task for Predict<'_> {
         };
         let asked = Asked {
             args,
+            files: asked::files(&args.files, saved.data)?,
             saved: &saved,
             read,
             transform: model.transform(None)?,
         };
-        match (output, args.files.is_empty()) {
+        match (output, asked.files.is_empty()) {
             (OutputKind::Images, true) => {
                 let drawn = Drawn {
                     out: args.out.clone(),
@@ -96,7 +97,7 @@ impl Task for Predict<'_> {
             (OutputKind::Boxes(_), false) => boxes::all(backend, &asked),
             (OutputKind::Tags(_), false) => tags::all(backend, &asked),
             (OutputKind::Letters(_), false) => {
-                transcribe::all(backend, &saved, &args.files, |_| Ok(Decoder::default()), args.json)
+                transcribe::all(backend, &saved, &asked.files, |_| Ok(Decoder::default()), args.json)
             }
             (OutputKind::Translation(_), false) => translate(&asked),
             (
@@ -114,7 +115,7 @@ impl Task for Predict<'_> {
 /// The files that a network for a dataset is asked about.
 fn kinds_of_files(data: DataKind) -> &'static str {
     match data.card().samples {
-        images if images == &IMAGES || images == &OBJECTS => "PNG or JPEG files",
+        images if images == &IMAGES || images == &OBJECTS => "PNG or JPEG files, or folders of them",
         clips if clips == &CLIPS => "GIF or Y4M files, or folders of frames",
         speech if speech == &UTTERANCES => "WAV, FLAC or Ogg Vorbis files",
         pairs if pairs == &PAIRS => "text files, or - for standard input",
@@ -135,7 +136,7 @@ fn translate<B: Backend>(asked: &Asked<'_, B>) -> Result<u8> {
     };
     let beams = args.beam.map_or(1, |beams| beams as usize);
     let mut exit = 0;
-    for path in &args.files {
+    for path in &asked.files {
         let samples = match asked.samples(path) {
             Ok(samples) => samples,
             Err(error) => {
@@ -204,7 +205,7 @@ fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
         Ok((picture.transpose()?, classify(&asked.saved.net, &inputs, path)?))
     };
     // If an image cannot be read, the others are still classified.
-    for path in &args.files {
+    for path in &asked.files {
         match answer(path) {
             Ok((picture, shares)) => {
                 let mut classes: Vec<_> = (0..).zip(names.iter().cloned()).zip(shares).collect();
@@ -231,7 +232,7 @@ fn numbers<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let (args, saved) = (asked.args, asked.saved);
     let names = saved.facts.names(Facts::TARGETS).unwrap_or_default();
     let mut exit = 0;
-    for path in &args.files {
+    for path in &asked.files {
         let predicted = asked
             .inputs(path, backend)
             .and_then(|inputs| regress(&saved.net, &inputs, path));
@@ -279,7 +280,7 @@ fn reconstruct<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     /// Images in a row of the picture, each with its reconstruction.
     const COLUMNS: usize = 5;
     let (model, mut exit, mut read) = (asked.saved.model, 0, Vec::new());
-    for path in &asked.args.files {
+    for path in &asked.files {
         match asked.inputs(path, backend) {
             Ok(image) => read.push(image),
             Err(error) => exit = passed_over(&error),

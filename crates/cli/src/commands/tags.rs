@@ -24,7 +24,7 @@ pub(super) fn all<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
     let names = data::names_of(saved);
     let tokenizer = tokenizer_file(&saved.path);
     let mut exit = 0;
-    for path in &args.files {
+    for path in &asked.files {
         let tagged = sentences_of(path).and_then(|sentences| {
             let samples = samples_of_sentences(&sentences, &asked.options(&tokenizer))?;
             Ok((sentences, samples))

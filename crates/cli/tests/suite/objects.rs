@@ -77,6 +77,14 @@ fn objects_are_learned_measured_and_drawn() {
         names(&dir.path().join("found")),
         ["boxes-a-2.png", "boxes-a.png", "boxes-b.png"]
     );
+    // A folder is asked about image by image.
+    picture(&dir.path().join("again"), "d.png");
+    std::fs::write(dir.path().join("again/notes.txt"), "no image").unwrap();
+    let told = succeeds(dir.path(), &["predict", "-w", out, "--json", "again", "b.png"]).json();
+    let images: Vec<&str> = told.iter().map(|answer| answer["image"].as_str().unwrap()).collect();
+    assert_eq!(images, ["again/a.png", "again/d.png", "b.png"]);
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    run(dir.path(), &["predict", "-w", out, "empty"]).fails(1, &["empty: no records", ".png"]);
     run(dir.path(), &["predict", "-w", out, "--min-score", "2", "a.png"]).fails(2, &["--min-score", "from 0 to 1"]);
 }
 
