@@ -58,6 +58,16 @@ impl<B: Backend> Saved<B> {
                 ))
         })
     }
+
+    /// As [`tokens`](Saved::tokens), for networks of texts.
+    pub(crate) fn text_tokens(&self) -> Result<Tokens> {
+        self.tokens()?.ok_or_else(|| {
+            Error::failure(format!(
+                "{}: the tokens of its texts are not known",
+                shown_path(&self.path)
+            ))
+        })
+    }
 }
 
 /// The tokenizer in the folder of a run on the tokens of a text.

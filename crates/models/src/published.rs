@@ -1,7 +1,7 @@
 //! Weights as other programs publish them: entries that have other names there, and such as the networks here do without.
 
 use kiln_core::Backend;
-use kiln_nn::module::StateDict;
+use kiln_nn::module::{StateDict, Value};
 use std::collections::BTreeSet;
 
 /// Ends of names, and those that the networks here have in their place.
@@ -14,15 +14,22 @@ const RENAMED: &[(&str, &str)] = &[
 /// Beginnings of names that files of an encoder, or of GPT-2, lack.
 const BEGINNINGS: &[&str] = &["transformer.", "bert."];
 
-/// Ends of the names of entries that are constants, copies of others, or of no use to the networks here.
+/// Names of entries that are copies of others where a head is tied to the embedding, with the names of those others here.
+const TIED: &[(&str, &str)] = &[
+    ("lm_head.weight", "transformer.wte.weight"),
+    (
+        "cls.predictions.decoder.weight",
+        "bert.embeddings.word_embeddings.weight",
+    ),
+    ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+];
+
+/// Ends of the names of entries that are constants, or of no use to the networks here.
 const UNUSED: &[&str] = &[
-    // transformers: numbers of positions, masks of causal attention, heads that are tied to the embedding.
+    // transformers: numbers of positions, masks of causal attention.
     ".position_ids",
     ".attn.bias",
     ".attn.masked_bias",
-    "lm_head.weight",
-    "cls.predictions.decoder.weight",
-    "cls.predictions.decoder.bias",
     // BERT's prediction of the next sentence.
     "cls.seq_relationship.weight",
     "cls.seq_relationship.bias",
@@ -32,7 +39,7 @@ const UNUSED: &[&str] = &[
 
 /// The entries of published weights by the names of a network that has entries named `own`, as far as it is known what others call them: of
 /// `bert-base-uncased` and `gpt2` as Hugging Face's hub has them, and of ultralytics' YOLOv8. Entries of such files that no network needs
-/// are left out, and all others keep their names.
+/// are left out, heads that are tied to an embedding if they have its values, and all others keep their names.
 ///
 /// ```
 /// use kiln_models::{Gpt2, Gpt2Config, published};
@@ -51,14 +58,33 @@ const UNUSED: &[&str] = &[
 pub fn published<'n, B: Backend>(dict: &StateDict<B>, own: impl IntoIterator<Item = &'n str>) -> StateDict<B> {
     let own: BTreeSet<&str> = own.into_iter().collect();
     let mut found = StateDict::new();
+    let mut others = Vec::new();
     for (name, value) in dict.iter() {
         match name_of(name, &own) {
             Some(name) => found.insert(name, value.clone()),
             None if UNUSED.iter().any(|end| name.ends_with(end)) => {}
-            None => found.insert(name, value.clone()),
+            None => others.push((name, value)),
+        }
+    }
+    for (name, value) in others {
+        if !is_tied(name, value, &found) {
+            found.insert(name, value.clone());
         }
     }
     found
+}
+
+/// True if an entry has the values of the one that it is tied to.
+fn is_tied<B: Backend>(name: &str, value: &Value<B>, found: &StateDict<B>) -> bool {
+    let Some((_, other)) = TIED.iter().find(|(tied, _)| *tied == name) else {
+        return false;
+    };
+    match (value, found.float(other)) {
+        (Value::Float(copy), Some(own)) if copy.shape() == own.shape() => {
+            matches!((copy.to_f64(), own.to_f64()), (Ok(copy), Ok(own)) if copy == own)
+        }
+        _ => false,
+    }
 }
 
 /// The name of a network's entry for one of published weights.
@@ -77,7 +103,6 @@ mod tests {
     use super::*;
     use crate::{Bert, BertConfig};
     use kiln_cpu::Cpu;
-    use kiln_nn::module::Value;
     use kiln_nn::{Init, LoadOptions, Module, Tensor};
 
     #[test]
@@ -106,9 +131,9 @@ mod tests {
         }
         assert_eq!(renamed, 2 * 4);
         let other = Tensor::from_slice(&cpu, &[1.0f32; 8], &[2, 4]).unwrap();
-        for name in ["cls.seq_relationship.weight", "cls.predictions.decoder.weight"] {
-            theirs.insert(name, Value::Float(other.clone()));
-        }
+        theirs.insert("cls.seq_relationship.weight", Value::Float(other.clone()));
+        let table = own.get("bert.embeddings.word_embeddings.weight").unwrap();
+        theirs.insert("cls.predictions.decoder.weight", table.clone());
         let mut net = Bert::new(Init::new(&cpu, 2), config).unwrap();
         assert!(net.load_state_dict(&theirs, LoadOptions::strict()).is_err());
         let dict = published(&theirs, own.names());
@@ -122,6 +147,11 @@ mod tests {
         // An encoder by itself, and what nobody knows.
         let encoder = published(&theirs.part("bert"), own.names());
         assert!(encoder.len() > 10 && encoder.names().all(|name| own.get(name).is_some()));
+        // A head of its own is not passed over.
+        let mut untied = theirs.clone();
+        untied.insert("cls.predictions.decoder.weight", Value::Float(other.clone()));
+        let dict = published(&untied, own.names());
+        assert!(net.load_state_dict(&dict, LoadOptions::strict()).is_err());
         theirs.insert("cls.other.weight", Value::Float(other));
         let dict = published(&theirs, own.names());
         assert!(net.load_state_dict(&dict, LoadOptions::strict()).is_err());

@@ -25,12 +25,7 @@ pub(super) fn all<B: Backend>(backend: &B, saved: &Saved<B>, args: &PredictArgs)
     if args.files.is_empty() {
         return Err(Error::usage("<FILE> is missing").help("name files with a text each, or - for standard input"));
     }
-    let Some(tokens) = saved.tokens()? else {
-        return Err(Error::failure(format!(
-            "{}: the tokens of its texts are not known",
-            shown_path(&saved.path)
-        )));
-    };
+    let tokens = saved.text_tokens()?;
     let (tokens, mut exit) = (Arc::new(tokens), 0);
     for path in &args.files {
         match answer(backend, saved, &tokens, question, path) {

@@ -33,12 +33,7 @@ pub(super) fn all<B: Backend>(backend: &B, saved: &Saved<B>, args: &PredictArgs)
             Error::usage("<FILE> is missing").help("name files with [MASK] in each line, or - for standard input")
         );
     }
-    let Some(tokens) = saved.tokens()? else {
-        return Err(Error::failure(format!(
-            "{}: the tokens of its texts are not known",
-            shown_path(&saved.path)
-        )));
-    };
+    let tokens = saved.text_tokens()?;
     let refused = || {
         Error::usage(format!(
             "{} was trained on texts without [MASK], [CLS] and [SEP]",

@@ -128,12 +128,7 @@ fn kinds_of_files(data: DataKind) -> &'static str {
 /// Prints what is written for every line of every file. Lines of one file come as they are made.
 fn translate<B: Backend>(asked: &Asked<'_, B>) -> Result<u8> {
     let args = asked.args;
-    let Some(tokens) = asked.saved.tokens()? else {
-        return Err(Error::failure(format!(
-            "{}: the tokens of its texts are not known",
-            shown_path(&asked.saved.path)
-        )));
-    };
+    let tokens = asked.saved.text_tokens()?;
     let beams = args.beam.map_or(1, |beams| beams as usize);
     let mut exit = 0;
     for path in &asked.files {
